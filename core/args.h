@@ -165,10 +165,17 @@ struct OffsetsArgs {
 
 // The ids of one table in a batch. Its owners' segments follow each other, and those of the part
 // before come first.
+// Which shards own the ids of a table: each has equally many of its buckets, but the last that has
+// some may have fewer, and those behind it none.
+struct Owners {
+  uint32_t buckets;
+  uint32_t of_each;
+};
+
 struct RoutePart {
   int64_t size;
   int32_t first_segment;
-  int32_t owners;
+  Owners owners;
   HashFactors hash;
 };
 

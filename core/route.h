@@ -16,9 +16,20 @@
 
 namespace dynemb {
 
-// The shard that owns a key: the bucket of a table with as many buckets as there are owners.
-DYNEMB_HD int32_t owner_of(uint64_t hash, int32_t owners) {
-  return static_cast<int32_t>(bucket_of(hash, static_cast<uint64_t>(owners)));
+// Where all owners have equally many buckets, their ranges of hashes are those of larger buckets,
+// one for each owner: this saves a division.
+inline Owners owners_of(uint32_t buckets, uint32_t of_each) {
+  if (buckets % of_each != 0) return {buckets, of_each};
+  return {buckets / of_each, 1};
+}
+
+DYNEMB_HD int32_t owner_of_bucket(uint64_t bucket, Owners owners) {
+  auto const number = static_cast<uint32_t>(bucket);
+  return static_cast<int32_t>(owners.of_each == 1 ? number : number / owners.of_each);
+}
+
+DYNEMB_HD int32_t owner_of(uint64_t hash, Owners owners) {
+  return owner_of_bucket(bucket_of(hash, owners.buckets), owners);
 }
 
 // What a GPU sorts by: the upper half of the hash, and more than that for padding, which is last of
@@ -33,13 +44,14 @@ DYNEMB_HD uint32_t sort_key(Key id, HashFactors hash) {
   return upper == kPaddingSortKey ? kPaddingSortKey - 1 : upper;
 }
 
-// The owner of all ids with this key; -1 if it depends on the lower half of the hash. That is less
-// than `owners` after a division by 2^32, and the two largest upper halves have the same owner.
-DYNEMB_HD int32_t owner_of_sort_key(uint32_t key, int32_t owners) {
-  auto const count = static_cast<uint64_t>(owners);
-  auto const product = key * count;
-  auto const least = product >> 32, most = (product + count - 1) >> 32;
-  return least == most ? static_cast<int32_t>(least) : -1;
+// The owner of all ids with this key; -1 if it depends on the lower half of the hash. That adds
+// less than the number of buckets, before a division by 2^32.
+DYNEMB_HD int32_t owner_of_sort_key(uint32_t key, Owners owners) {
+  uint64_t const count = owners.buckets;
+  auto const last = key == kPaddingSortKey - 1 ? kPaddingSortKey : key;
+  auto const least = owner_of_bucket(key * count >> 32, owners);
+  auto const most = owner_of_bucket((last * count + count - 1) >> 32, owners);
+  return least == most ? least : -1;
 }
 
 // The entries of `starts` that depend on the ids of one part: its owners' segments, and those up to

@@ -92,8 +92,8 @@ struct TableRef {
   void* values;               // [local_buckets * 128, dim] of value_type
   float* states[kMaxStates];  // [local_buckets * 128, state_width]; or of bfloat16, see half_states
   uint64_t* counters;         // [counter_rows, kNumCounters]
-  uint64_t num_buckets;       // of the whole table; a multiple of local_buckets, below 2^32
-  int64_t local_buckets;      // of this shard, an equal part of the whole
+  uint64_t num_buckets;       // of the whole table, below 2^32
+  int64_t local_buckets;      // of each shard; the last ones end in buckets that no key has
   int32_t counter_rows;       // of this shard
   int32_t dim;
   ValueType value_type;

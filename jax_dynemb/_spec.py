@@ -49,7 +49,9 @@ class TableSpec:
       num_buckets: buckets of the whole table, over all shards.
       evicts: whether a new key may replace an old row.
       competes: whether it may do so only if the row's score is lower than its own.
-      shards: equal parts that the buckets are cut into; a call sees one of them.
+      shards: parts of equal arrays that the buckets are cut into; a call sees one of
+        them. Where the buckets do not come out even, the last arrays end in buckets
+        that no key has.
       unseen: what becomes of unseen ids in a lookup: "admitted" by the table's rule,
         "all" stored, or "none".
       keep_for: in units of the clock; 0: rows evicted young are not counted.
@@ -152,7 +154,7 @@ class TableSpec:
     @property
     def ring_size(self) -> int:
         """Keys in each ring of the log of removed keys; 0 for a table without one."""
-        return ring_size(self.log_removed, self.max_shards)
+        return ring_size(self.log_removed, self.shards * self.counter_rows)
 
     @property
     def takes_given(self) -> bool:
@@ -166,13 +168,23 @@ class TableSpec:
 
     @property
     def local_buckets(self) -> int:
-        """Buckets of one shard; all of them without a mesh."""
-        return self.num_buckets // self.shards
+        """Buckets in the arrays of one shard; all of them without a mesh."""
+        return -(-self.num_buckets // self.shards)
+
+    @property
+    def owners(self) -> float:
+        """How many shards the buckets fill: fewer than there are, if not all do."""
+        return self.num_buckets / self.local_buckets
+
+    @property
+    def spare_buckets(self) -> int:
+        """Buckets at the end of the arrays of all shards that no key has."""
+        return self.shards * self.local_buckets - self.num_buckets
 
     @property
     def local_slots(self) -> int:
-        """Slots of one shard."""
-        return self.num_slots // self.shards
+        """Slots in the arrays of one shard."""
+        return self.local_buckets * _ffi.constants()["bucket_capacity"]
 
     @property
     def first_slot(self) -> int:
@@ -187,13 +199,18 @@ class TableSpec:
 
     @property
     def max_shards(self) -> int:
-        """The most shards a table may be cut into, a power of two."""
+        """The most shards of equally many buckets, a power of two."""
         return most_shards(self.num_buckets)
 
     @property
     def counter_rows(self) -> int:
         """Rows of the counter array of one shard."""
-        return self.max_shards // self.shards
+        return self.max_shards // self.shards if self.is_even else 1
+
+    @property
+    def is_even(self) -> bool:
+        """Whether the rows of counters that a file has come out even on the shards."""
+        return self.max_shards % self.shards == 0
 
     @property
     def first_row(self) -> int:

@@ -29,7 +29,7 @@ def buckets_for(capacity: int) -> int:
 
 
 def most_shards(num_buckets: int) -> int:
-    """Computes the most shards that buckets may be cut into, a power of two."""
+    """Computes the most shards of equally many buckets, a power of two up to 64."""
     return math.gcd(num_buckets, 64)
 
 

@@ -227,7 +227,7 @@ class TableConfig:
 
     @property
     def max_shards(self) -> int:
-        """The most shards a table may be cut into, a power of two."""
+        """The most shards of equally many buckets, a power of two."""
         return most_shards(self.num_buckets)
 
     @property

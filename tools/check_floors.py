@@ -62,6 +62,7 @@ PYTHON_FLOORS = {
     "_dynamicemb_options": 3,
     "_hash_ids": 3,
     "_is_whole": 3,
+    "_kept_jit": 3,
     "_kind_of": 3,
     "_names": 3,
     "_ids": 3,

@@ -178,10 +178,11 @@ nb::dict constants() {
       names("unused_for", "unused_since", "high_below", "norm_below", "any_suffices");
   result["rule_words"] = int{kNumRuleWords};
   result["rule_digit_bits"] = int{kDigitBits};
-  result["part_fields"] = names("size", "first", "owners", "hash_seed");
+  result["part_fields"] =
+      names("size", "first", "owners", "hash_seed", "num_buckets", "local_buckets");
   static_assert(kAncestors == 27 && kNumCounters == 61 && kNumHyperParameters == 5 &&
                     kNumTableFields == 26 && kNumTierCounters == 10 && kNumFeatureFields == 10 &&
-                    kNumSumsFields == 7 && kNumPartFields == 4 && kNumPackedFields == 3 &&
+                    kNumSumsFields == 7 && kNumPartFields == 6 && kNumPackedFields == 3 &&
                     static_cast<int>(RowCode::kNumCodes) == 3,
                 "a list above and its enumeration must have the same length");
   return result;

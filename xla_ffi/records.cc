@@ -83,6 +83,8 @@ constexpr NumberRule kPartRules[] = {
     {"first", 0, kMostInt32},
     {"owners", 1, kMostInt32},
     {"hash_seed", kLeastInt64, kMostInt64},
+    {"num_buckets", 0, (int64_t{1} << 32) - 1},
+    {"local_buckets", 1, kMostBuckets},
 };
 static_assert(std::size(kPartRules) == kNumPartFields);
 

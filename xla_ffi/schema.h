@@ -91,6 +91,8 @@ enum PartField : int32_t {
   kPartFirst,     // segment
   kPartOwners,    // segments
   kPartHashSeed,  // 64 bits
+  kPartBuckets,   // of the table; 0: one for each owner
+  kPartOfEach,    // of these: how many an owner has
   kNumPartFields
 };
 

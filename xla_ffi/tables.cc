@@ -157,8 +157,8 @@ void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields,
                    int64_t const* packed) {
   auto const bucket = fields[kTableFirstBucket], buckets = fields[kTableLocalBuckets];
   auto const row = fields[kTableFirstRow], rows = fields[kTableCounterRows];
-  reader.expect(bucket + buckets <= table.local_buckets && fields[kTableNumBuckets] % buckets == 0,
-                "a shard must hold an equal part of the table's buckets");
+  reader.expect(bucket + buckets <= table.local_buckets,
+                "a table's buckets must lie in its arrays");
   reader.expect(table.counters == nullptr || (rows > 0 && row + rows <= table.counter_rows),
                 "a table must have rows of counters");
   if (reader.failed()) return;

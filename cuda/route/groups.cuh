@@ -19,7 +19,7 @@ using RouteSegments = Segments<kMaxTables>;
 
 struct GroupPart {
   int32_t first_segment;
-  int32_t owners;
+  Owners owners;
   StartsRange starts;
   HashFactors hash;
 };

@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self
 import jax
 import jax.numpy as jnp
 
+from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb.ops import compile_to_host, on_host, start_to_host
 
 Stats = dict[str, int | float]
@@ -96,7 +97,7 @@ def compile_counts(counts: Counts, types: Any) -> list[Any]:
     return [program, *compile_to_host(results)]
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@kept_jit(0)
 def _counted(counts: Counts, arrays: Any) -> Any:
     # jit returns an argument itself where nothing is computed, hence the copy.
     return jax.tree.map(jnp.copy, counts.count(arrays))

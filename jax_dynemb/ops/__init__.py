@@ -76,6 +76,7 @@ from jax_dynemb.ops._stamps import join_stamps as join_stamps
 from jax_dynemb.ops._stamps import stamp_of as stamp_of
 from jax_dynemb.ops._state import TableState as TableState
 from jax_dynemb.ops._state import add_to_counter as add_to_counter
+from jax_dynemb.ops._state import array_shapes as array_shapes
 from jax_dynemb.ops._state import check_state as check_state
 from jax_dynemb.ops._state import cleared_state as cleared_state
 from jax_dynemb.ops._state import empty_arrays as empty_arrays

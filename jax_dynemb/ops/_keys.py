@@ -78,9 +78,19 @@ def hash_by(words: Words, factors: np.ndarray | jax.Array) -> tuple[Word, Word]:
     return low ^ (high >> 1), high
 
 
-def owner_of(low: Word, high: Word, shards: int) -> Int32[Array, "*shape"]:
-    """Returns the shard of a key: its bucket in a table with a bucket per shard."""
-    return bucket_of(low, high, shards).astype(jnp.int32)
+def owner_of(
+    low: Word, high: Word, buckets: int, local_buckets: int
+) -> Int32[Array, "*shape"]:
+    """Returns the shard of a key, which has its bucket.
+
+    Args:
+      low: words of the key's hash.
+      high: likewise.
+      buckets: of the table.
+      local_buckets: of each shard; the last ones may have fewer.
+    """
+    bucket = bucket_of(low, high, buckets)
+    return (bucket // jnp.uint32(local_buckets)).astype(jnp.int32)
 
 
 def bucket_of(low: Word, high: Word, buckets: int | Word) -> Word:

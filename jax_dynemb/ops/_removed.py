@@ -34,8 +34,8 @@ def grown_log(table: TableSpec, grown: TableSpec, log: Log | None) -> Log | None
       grown: after.
       log: before.
     """
-    same = table.max_shards == grown.max_shards and table.ring_size == grown.ring_size
-    return log if same else empty_log(grown)
+    same = table.counter_rows == grown.counter_rows
+    return log if same and table.ring_size == grown.ring_size else empty_log(grown)
 
 
 def read_log(

@@ -23,12 +23,16 @@ class RouteTable(NamedTuple):
       first: the segment of the ids that the table's first owner has.
       owners: shards that hold rows of the table; their segments follow each other.
       hash_seed: of the table.
+      num_buckets: of the table; 0: one for each owner.
+      local_buckets: how many of them an owner has; the last owners may have fewer.
     """
 
     size: int
     first: int
     owners: int
     hash_seed: int = 0
+    num_buckets: int = 0
+    local_buckets: int = 1
 
 
 def route(

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi
+from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._bucket_rows import scores_of_index
 from jax_dynemb.ops._call import OF_REMOVAL, Call
@@ -164,7 +164,7 @@ def scatter(
 
 
 # One program for all calls outside of jit, where a loop is else compiled again.
-@functools.partial(jax.jit, static_argnums=(0, 4), inline=True)
+@kept_jit(0, 4, inline=True)
 def _scatter_tiered(
     table: TableSpec,
     state: TableState,

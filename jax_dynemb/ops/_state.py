@@ -192,39 +192,19 @@ def check_state(config: TableSpec, state: TableState) -> None:
         )
     if config.part != "whole":
         return  # part of a state that was compared as a whole
-    constants = _ffi.constants()
-    buckets, rows = config.local_buckets, config.counter_rows
-    if config.block is not None:
-        buckets, rows = config.block.num_buckets, config.block.counter_rows
-    slots, words = buckets * constants["bucket_capacity"], constants["bucket_words"]
-    if config.tier is not None:
-        slots = config.device_rows
-    counters = (rows, len(constants["counters"]), 2)
-    expected: dict[str, tuple[tuple[int, ...], str]] = {
-        "index": ((buckets, words), "uint32"),
-        "values": ((slots, config.stored_row[0]), config.stored_row[1]),
-        "counters": (counters, "uint32"),
-    }
+    expected = array_shapes(config)
     given = {
         "index": state.index,
         "values": state.values,
         "counters": state.counters,
         **state.optimizer,
     }
-    if config.sketch_words > 0:
-        expected["sketch"] = ((buckets, config.sketch_words), "uint32")
     if state.sketch is not None:
         given["sketch"] = state.sketch
-    if config.tier is not None:
-        expected |= expected_tier(config)
     if state.tier is not None:
         given |= given_tier(state.tier)
-    if config.ring_size > 0:
-        expected["removed"] = ((rows, 1 + config.ring_size, 2), "uint32")
     if state.removed is not None:
         given["removed"] = state.removed
-    for name, spec in config.states.items():
-        expected[name] = ((slots, *spec.shape), spec.array_dtype)
     for name in expected.keys() | given.keys():
         array, wanted = given.get(name), expected.get(name)
         found = None if array is None else (tuple(array.shape), array.dtype.name)
@@ -235,6 +215,40 @@ def check_state(config: TableSpec, state: TableState) -> None:
                 "Pass the state that this Tables made, or make Tables from the configs "
                 "that the state was made with."
             )
+
+
+def array_shapes(config: TableSpec) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Lists the arrays of a shard, but for what an optimizer stores once.
+
+    Args:
+      config: of a table, or of one in the arrays that it shares with others.
+
+    Returns:
+      Shapes and dtypes by name.
+    """
+    constants = _ffi.constants()
+    buckets, rows = config.local_buckets, config.counter_rows
+    if config.block is not None:
+        buckets, rows = config.block.num_buckets, config.block.counter_rows
+    slots, words = buckets * constants["bucket_capacity"], constants["bucket_words"]
+    if config.tier is not None:
+        slots = config.device_rows
+    counters = (rows, len(constants["counters"]), 2)
+    width, dtype = config.stored_row
+    arrays: dict[str, tuple[tuple[int, ...], str]] = {
+        "index": ((buckets, words), "uint32"),
+        "values": ((slots, width), dtype),
+        "counters": (counters, "uint32"),
+    }
+    if config.sketch_words > 0:
+        arrays["sketch"] = ((buckets, config.sketch_words), "uint32")
+    if config.tier is not None:
+        arrays |= expected_tier(config)
+    if config.ring_size > 0:
+        arrays["removed"] = ((rows, 1 + config.ring_size, 2), "uint32")
+    for name, spec in config.states.items():
+        arrays[name] = ((slots, *spec.shape), spec.array_dtype)
+    return arrays
 
 
 def _spelled(array: tuple[tuple[int, ...], str] | None) -> str:

@@ -126,8 +126,6 @@ class Options:
         """Says in a few words why the mesh engine would refuse a sharding."""
         shards, config = self._shards, self.demand.config
         least = self.demand.constraints.min_partition
-        if sharding == "row_wise" and config.max_shards % shards:
-            return f"{config.num_buckets} buckets do not divide by {shards}"
         if sharding == "column_wise":
             if config.dim % (4 * shards):
                 return f"dim does not divide by {4 * shards}"

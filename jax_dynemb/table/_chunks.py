@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import jax
 import numpy as np
 
 from jax_dynemb import _ids
+from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.shard import counter_values, words_of
 from jax_dynemb.ops import TableState
@@ -107,7 +107,7 @@ def _by_keys(
     return state
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
+@kept_jit(0, 1, donated=(2,))
 def _insert(
     coll: Tables,
     name: str,
@@ -127,7 +127,7 @@ def _insert(
     )[arrays]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=3)
+@kept_jit(0, 1, 2, donated=(3,))
 def _change(
     coll: Tables, name: str, pins: bool | None, state: TableState, ids: jax.Array
 ) -> TableState:

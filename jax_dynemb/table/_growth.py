@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._store_tier import with_room
 from jax_dynemb._table_sizes import MAX_SLOTS
 from jax_dynemb.config import TableConfig
@@ -173,7 +174,7 @@ def _next_size(config: TableConfig, rows: float, most: float) -> int:
             return config.num_slots
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@kept_jit(0, 1)
 def grown_arrays(engine: Engine, factors: Factors, arrays: TableState) -> TableState:
     """Multiplies the buckets of the tables that lie in some arrays."""
     return engine.grow(arrays, dict(factors))

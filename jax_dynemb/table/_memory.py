@@ -4,17 +4,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines.mesh import bytes_of
+from jax_dynemb.engines.mesh import Placement
+from jax_dynemb.ops import array_shapes
 from jax_dynemb.tt import TTConfig, core_optimizer
 
 _LIMIT = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB"
@@ -22,18 +23,19 @@ _DEFAULT_GIB = 64
 
 
 def memory(
-    tables: Iterable[TableConfig | TTConfig], shards: int
+    tables: Iterable[TableConfig | TTConfig], placement: Placement | None
 ) -> dict[str, dict[str, int]]:
     """Computes bytes by table, see ``Tables.memory``.
 
     Args:
       tables: the configs.
-      shards: equal parts that row-wise tables are cut into; each device has all cores.
+      placement: where they lie on a mesh; None: on one device.
     """
+    shards = 1 if placement is None else placement.shards
     return {
         table.name: _of_cores(table, shards)
         if isinstance(table, TTConfig)
-        else _of_table(table, shards)
+        else _of_table(table, placement)
         for table in tables
     }
 
@@ -41,18 +43,35 @@ def memory(
 def _of_cores(table: TTConfig, shards: int) -> dict[str, int]:
     cores = [jax.ShapeDtypeStruct(s, jnp.float32) for s in table.core_shapes]
     optimizer = jax.eval_shape(core_optimizer(table.optimizer).init, tuple(cores))
-    sizes = [x.size * x.dtype.itemsize for x in jax.tree.leaves((cores, optimizer))]
-    return {"hbm": shards * sum(sizes), "pinned_host": 0}
+    return {"hbm": shards * _bytes((cores, optimizer)), "pinned_host": 0}
 
 
-def _of_table(table: TableConfig, shards: int) -> dict[str, int]:
-    spec = TableSpec.of(table)
-    parts = shards if table.sharding == "row_wise" else 1
-    copies = shards if table.sharding == "replicated" else 1
-    of_part = bytes_of(dataclasses.replace(spec, shards=parts))
-    device = parts * of_part + 4 * spec.num_buckets * spec.sketch_words
-    homes = 0 if spec.tier is None else 4 * spec.num_slots * spec.record_words
-    return {"hbm": copies * device, "pinned_host": homes}
+def _of_table(table: TableConfig, placement: Placement | None) -> dict[str, int]:
+    """Counts the shards of a table; idle parts of its arrays are the first table's."""
+    if placement is None:
+        return _of_shards(TableSpec.of(table), 1)
+    stack = placement.stack_of(table.name)
+    shards = len(stack.owners(table.name))
+    if table.name == stack.tables[0].name:
+        shards += (stack.blocks - len(stack.tables)) * stack.width
+    return _of_shards(stack.local, shards)
+
+
+def _of_shards(spec: TableSpec, shards: int) -> dict[str, int]:
+    sizes = {
+        name: math.prod(shape) * jnp.dtype(dtype).itemsize
+        for name, (shape, dtype) in array_shapes(spec).items()
+    }
+    homes = sizes.pop("homes", 0)
+    once = 0
+    if (extra := getattr(spec.optimizer, "extra", None)) is not None:
+        once = _bytes(jax.eval_shape(lambda: extra(spec.dim)))
+    device = sum(sizes.values()) + once
+    return {"hbm": shards * device, "pinned_host": shards * homes}
+
+
+def _bytes(tree: Any) -> int:
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def check_pinned(sizes: Mapping[str, Mapping[str, int]], shards: int) -> None:
@@ -82,30 +101,43 @@ def check_pinned(sizes: Mapping[str, Mapping[str, int]], shards: int) -> None:
     )
 
 
-def check_host(sizes: Mapping[str, Mapping[str, int]], shards: int) -> None:
-    """Compares what tables take on CPU devices with the memory of the machine.
+def check_device(sizes: Mapping[str, Mapping[str, int]], shards: int) -> None:
+    """Compares what tables take with the memory that there is for them.
 
-    XLA's CPU client reports an allocation that failed when an array is read. Reading
-    another array of the same program may wait forever.
+    A GPU's allocator says of an array that has no room only how large it is. XLA's CPU
+    client reports an allocation that failed when an array is read. Reading another
+    array of the same program may wait forever.
 
     Args:
       sizes: as ``memory`` returns them.
       shards: equal parts of the tables.
 
     Raises:
-      ValueError: it is more than the machine has.
+      ValueError: it is more than a device has, or than a machine has for its CPU
+        devices.
     """
-    if jax.default_backend() != "cpu":
-        return
-    here = min(shards, jax.local_device_count()) / shards
-    need = {name: here * sum(size.values()) for name, size in sizes.items()}
-    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if sum(need.values()) <= has:
+    if jax.default_backend() == "cpu":
+        here = min(shards, jax.local_device_count()) / shards
+        need = {name: here * sum(size.values()) for name, size in sizes.items()}
+        has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        where = "this machine has {has:.1f} GB of memory"
+    else:
+        need = {name: size["hbm"] / shards for name, size in sizes.items()}
+        has = _device_bytes()
+        where = "a device has {has:.1f} GB of memory for JAX"
+    total = sum(need.values())
+    if has is None or total <= has:
         return
     largest = max(need, key=lambda name: need[name])
     raise ValueError(
-        f"The tables take {sum(need.values()) / 1e9:.1f} GB, but this machine has "
-        f"{has / 1e9:.1f} GB of memory. Give the largest, table '{largest}' "
-        f"({need[largest] / 1e9:.1f} GB), a lower capacity or dim, or a tier with a "
-        "store: tier=jde.tiers.ssd(path, host_rows=...)."
+        f"The tables take {total / 1e9:.1f} GB, but {where.format(has=has / 1e9)}. "
+        f"Give the largest, table '{largest}' ({need[largest] / 1e9:.1f} GB), a lower "
+        "capacity or dim, or a tier with a store: "
+        "tier=jde.tiers.ssd(path, host_rows=...)."
     )
+
+
+def _device_bytes() -> int | None:
+    """Returns the limit of the allocator of a device; None where it says none."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return stats.get("bytes_limit")

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from jax_dynemb._ids import PADDING
 from jax_dynemb._is_whole import is_whole
+from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.engines import Engine, States, shard
 from jax_dynemb.engines.shard import Rule
@@ -378,13 +378,13 @@ def _stored(coll: Tables, state: States, name: str, keys: np.ndarray) -> np.ndar
     return result
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@kept_jit(0, 1)
 def _found(engine: Engine, feature: str, state: States, ids: Any) -> jax.Array:
     _, found, _ = engine.find(state, {feature: ids}, {})
     return found[feature]
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@kept_jit(0)
 def without_rows(coll: Tables, state: States, rules: Mapping[str, Rule]) -> States:
     """Copies the indexes of some tables without the rows that their rules select.
 

@@ -172,32 +172,31 @@ class Tables(Operations, RowOperations, Departures, Replication, Portable):
 
         Raises:
           TypeError: another seed, such as a key of ``jax.random``.
-          ValueError: on a CPU, the tables are larger than the machine's memory.
+          ValueError: the tables are larger than the memory of a device.
         """
         _ffi.check_platform()
         _memory.check_pinned(self._dynamic_memory(), self._shards)
         words = seed_words(seed)
         if not isinstance(words, Tracer):  # a traced init may describe other machines
-            _memory.check_host(self.memory(), self._shards)
+            _memory.check_device(self.memory(), self._shards)
         return self.engine.init(words)
 
     def memory(self) -> dict[str, dict[str, int]]:
         """Computes what the tables take, before anything is allocated.
 
         Returns:
-          By table the bytes of all its shards. "hbm" counts the index, rows in device
-          memory and their optimizer states; of a tensor train, the cores and their
-          optimizer states on every device. "pinned_host" counts the home records of a
-          tier.
+          By table the bytes of all its shards. "hbm" counts all arrays in device
+          memory, rings of a tier too; of a tensor train, the cores and their optimizer
+          states on every device. "pinned_host" counts the home records of a tier.
 
         Example:
           >>> of_cat = coll.memory()["cat"]  # doctest: +SKIP
           >>> of_cat["hbm"] / 1e9  # doctest: +SKIP
         """
-        return _memory.memory(self.engine.catalog.configs, self._shards)
+        return _memory.memory(self.engine.catalog.configs, self.placement)
 
     def _dynamic_memory(self) -> dict[str, dict[str, int]]:
-        return _memory.memory(self.engine.catalog.dynamic.values(), self._shards)
+        return _memory.memory(self.engine.catalog.dynamic.values(), self.placement)
 
     @property
     def _shards(self) -> int:
@@ -242,9 +241,10 @@ class Tables(Operations, RowOperations, Departures, Replication, Portable):
         """Makes room in some tables; every row, score and optimizer state stays.
 
         A table gets a whole multiple of its buckets, the fewest that hold the new
-        capacity, so nothing moves between devices. Old and new arrays of a table are
-        in memory together. On one device, other tables in the same arrays are copied
-        and keep their capacity. Table-wise tables in the same arrays grow together.
+        capacity. So nothing moves between devices that have equally many buckets.
+        Old and new arrays of a table are in memory together. On one device, other
+        tables in the same arrays are copied and keep their capacity. Table-wise tables
+        in the same arrays grow together.
 
         Update before you grow: a residual from before does not fit the new tables. Not
         for use inside jit, whose programs know the capacity: compile the step again

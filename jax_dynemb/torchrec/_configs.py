@@ -331,7 +331,7 @@ def _with_buckets(table: Any, shards: int) -> Any:
     if not isinstance(table, TableConfig) or table.sharding != "row_wise":
         return table
     if table.max_shards % shards == 0 or shards & (shards - 1):
-        return table  # the mesh engine says why other numbers do not work
+        return table  # on others the last shards have fewer buckets, or none
     buckets = -(-table.num_buckets // shards) * shards
     rows = buckets * (table.num_slots // table.num_buckets)
     return dataclasses.replace(table, capacity=rows)

@@ -30,9 +30,15 @@ void check_keys() {
       auto const id = id_of_hash(hash);
       CHECK(hash_key(id, test_hash) == hash);
       CHECK(sort_key(id, test_hash) == std::min<uint64_t>(upper, 0xfffffffe));
-      for (auto const owners : {1, 2, 3, 7, 1024, 1000003, 2147483647}) {
-        auto const owner = owner_of_sort_key(sort_key(id, test_hash), owners);
-        CHECK(owner < 0 || owner == owner_of(hash, owners));
+      for (uint32_t const buckets : {1u, 2u, 3u, 7u, 1024u, 1000003u, 2147483647u, 4294967295u}) {
+        for (uint32_t const of_each : {1u, 2u, 5u, 1000u}) {
+          auto const owners = owners_of(buckets, of_each);
+          auto const owner = owner_of_sort_key(sort_key(id, test_hash), owners);
+          CHECK(owner < 0 || owner == owner_of(hash, owners));
+          auto const bucket = bucket_of(hash, buckets);
+          CHECK(buckets > 0x7fffffff ||
+                owner_of(hash, owners) == static_cast<int32_t>(bucket / of_each));
+        }
       }
     }
   }

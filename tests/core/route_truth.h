@@ -12,6 +12,7 @@
 
 #include "core/args.h"
 #include "core/hash.h"
+#include "core/route.h"
 #include "tests/core/test_table.h"
 
 namespace dynemb::testing {
@@ -35,9 +36,12 @@ struct RouteBatch {
   std::vector<Key> ids;
   int32_t num_segments = 0;
 
+  // `of_each`: buckets of an owner, of which the last owners lack some.
   void add(std::vector<Key> const& of_part, int32_t owners, int32_t gap = 0,
-           HashFactors const& hash = test_hash) {
-    parts.push_back({static_cast<int64_t>(of_part.size()), num_segments + gap, owners, hash});
+           HashFactors const& hash = test_hash, uint32_t of_each = 1, uint32_t lacking = 0) {
+    auto const buckets = static_cast<uint32_t>(owners) * of_each - lacking;
+    parts.push_back({static_cast<int64_t>(of_part.size()), num_segments + gap,
+                     owners_of(buckets, of_each), hash});
     num_segments += gap + owners;
     ids.insert(ids.end(), of_part.begin(), of_part.end());
   }
@@ -67,11 +71,11 @@ inline RouteArgs args_of(RouteBatch const& batch, RouteResult& result) {
           result.starts.data()};
 }
 
-// Where an owner's range of hashes begins: 2^64 * owner / owners, rounded up.
-inline uint64_t first_hash(int32_t owner, int32_t owners) {
+// Where an owner's range of hashes begins: 2^64 * bucket / buckets, rounded up.
+inline uint64_t first_hash(int32_t owner, Owners owners) {
   __extension__ using Wide = unsigned __int128;
-  auto const product = static_cast<Wide>(owner) << 64;
-  auto const count = static_cast<Wide>(owners);
+  auto const product = static_cast<Wide>(owner) * owners.of_each << 64;
+  auto const count = static_cast<Wide>(owners.buckets);
   return static_cast<uint64_t>((product + count - 1) / count);
 }
 
@@ -89,7 +93,8 @@ inline RouteResult true_route(RouteBatch const& batch) {
       if (id != ~Key{0}) positions[hash_key(id, part.hash)].push_back(position);
     }
     for (auto const& [hash, where] : positions) {
-      auto owner = part.owners - 1;  // the last whose range of hashes begins before
+      // The last whose range of hashes begins before.
+      auto owner = static_cast<int32_t>((part.owners.buckets - 1) / part.owners.of_each);
       while (owner > 0 && hash < first_hash(owner, part.owners)) --owner;
       ++sizes[size_t(part.first_segment + owner)];
       result.first[size_t(number)] = where.front();
@@ -116,7 +121,7 @@ inline std::vector<Key> hard_ids(std::mt19937_64& random, size_t size, size_t di
     auto const any = random();
     auto const upper = any % 3 == 0 ? random() >> 32 : uppers[any / 3 % 7];
     auto const lower = any % 5 == 0 ? random() % 4 : random() & 0xffffffff;
-    auto const border = first_hash(static_cast<int32_t>(1 + any / 32 % 99), 100);
+    auto const border = first_hash(static_cast<int32_t>(1 + any / 32 % 99), {100, 1});
     auto const at_border = any / 21 % 5 == 0;
     pool.push_back(id_of_hash(at_border ? border - any % 2 : upper << 32 | lower, hash));
   }
@@ -144,8 +149,12 @@ inline RouteBatch random_batch(std::mt19937_64& random, size_t parts, size_t mos
     auto const size = random() % 5 == 0 ? 0 : random() % most;
     auto const distinct = size_t{1} << random() % 9;
     auto const hash = random() % 2 == 0 ? test_hash : factors_of_seed(random());
-    batch.add(hard_ids(random, size, distinct, hash), owners[random() % 7],
-              static_cast<int32_t>(random() % 3), hash);
+    auto const of_part = owners[random() % 7];
+    auto const of_each = random() % 2 == 0 ? uint32_t{1} : 1 + static_cast<uint32_t>(random() % 9);
+    auto const lacking =
+        static_cast<uint32_t>(random()) % (static_cast<uint32_t>(of_part) * of_each);
+    batch.add(hard_ids(random, size, distinct, hash), of_part, static_cast<int32_t>(random() % 3),
+              hash, of_each, lacking);
   }
   return batch;
 }

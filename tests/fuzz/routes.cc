@@ -16,7 +16,9 @@ Call make_route(World&, Random& random) {
     auto const size = batch_size(random), owners = random.between(1, 9);
     auto const begin = segment + random.below(3);
     auto const hash_seed = static_cast<int64_t>(random.one_in(2) ? 0 : random.bits());
-    parts.integers.insert(parts.integers.end(), {size, begin, owners, hash_seed});
+    auto const of_each = random.one_in(2) ? int64_t{1} : random.between(1, 9);
+    auto const buckets = random.one_in(2) ? 0 : random.between(1, owners * of_each);
+    parts.integers.insert(parts.integers.end(), {size, begin, owners, hash_seed, buckets, of_each});
     segment = begin + owners;
     n += size;
   }

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // xla_ffi/handlers/route.cc: the distinct ids of a batch, numbered.
+#include "core/route.h"
+
 #include <vector>
 
 #include "core/args.h"
@@ -43,7 +45,7 @@ struct Route {
   // Parts without ids own nothing, but are there.
   void read_parts(BufferReader& reader, IntAttr attr) {
     int64_t total = 0, segment = 0;
-    auto in_order = true;
+    auto in_order = true, owned = true;
     for (int32_t p = 0; p < args.num_parts; ++p) {
       auto const* const fields = attr.begin() + p * kNumPartFields;
       auto const first = fields[kPartFirst], owners = fields[kPartOwners];
@@ -51,9 +53,15 @@ struct Route {
       segment = first + owners;
       in_order &= segment <= args.num_segments;
       total += fields[kPartSize];
-      parts.push_back({fields[kPartSize], static_cast<int32_t>(first), static_cast<int32_t>(owners),
+      auto const of_each = fields[kPartOfEach];
+      auto const buckets = fields[kPartBuckets] > 0 ? fields[kPartBuckets] : owners * of_each;
+      owned &= (buckets + of_each - 1) / of_each <= owners && buckets < int64_t{1} << 32;
+      if (!owned) break;
+      parts.push_back({fields[kPartSize], static_cast<int32_t>(first),
+                       owners_of(static_cast<uint32_t>(buckets), static_cast<uint32_t>(of_each)),
                        factors_of_seed(static_cast<uint64_t>(fields[kPartHashSeed]))});
     }
+    reader.expect(owned, "each bucket of a part must have an owner");
     reader.expect(in_order, "the parts' segments must follow each other");
     reader.expect(total == args.num_ids, "the parts must have as many ids as there are");
   }
@@ -61,7 +69,7 @@ struct Route {
   static size_t scratch_bytes(CallShape const& shape) {
     Route route;
     for (auto const size : shape.ids) {
-      route.parts.push_back({size, 0, 1, plain_factors()});
+      route.parts.push_back({size, 0, {1, 1}, plain_factors()});
       route.args.num_ids += size;
     }
     route.args.parts = route.parts.data();

@@ -31,8 +31,6 @@ class TierReader {
     describe_table(of.attrs, of.number, table);
     table.num_buckets = static_cast<uint64_t>(fields_[kTableNumBuckets]);
     table.local_buckets = fields_[kTableLocalBuckets];
-    reader.expect(table.num_buckets % static_cast<uint64_t>(table.local_buckets) == 0,
-                  "a shard must hold an equal part of the table's buckets");
     reader.sizes().set(kBuckets, table.local_buckets);
     reader.sizes().set(kTierSlots, table.local_buckets * kBucketCapacity);
   }

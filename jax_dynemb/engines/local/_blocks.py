@@ -9,7 +9,6 @@ Kernels see the slots of one table, as if it had arrays of its own.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -18,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi
+from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._seed import table_seed
 from jax_dynemb._spec import Block, TableSpec
 from jax_dynemb._table_sizes import MAX_SLOTS
@@ -73,7 +73,7 @@ def by_arrays(placed: Iterable[TableSpec]) -> dict[str, list[TableSpec]]:
     return result
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@kept_jit(0)
 def init(placed: tuple[TableSpec, ...], seed: jax.Array, run: jax.Array) -> States:
     """Makes empty tables; each has the seed of its own name, all are of one run."""
     return {

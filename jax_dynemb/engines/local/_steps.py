@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb import ops
+from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import shard
@@ -155,7 +156,7 @@ def _update(
 
 # One program for all calls outside of jit, where a loop over rounds is else compiled
 # again. Inside it the operations are the caller's.
-_update_at_once = jax.jit(_update, static_argnums=0, inline=True)
+_update_at_once = kept_jit(0, inline=True)(_update)
 
 
 def reduce_gradients(

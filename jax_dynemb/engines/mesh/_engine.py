@@ -21,6 +21,7 @@ from jax_dynemb.engines._given import Given
 from jax_dynemb.engines._stats_future import StatsFuture, compile_counts
 from jax_dynemb.engines.mesh import (
     _columns,
+    _growth,
     _hosts,
     _maintenance,
     _rules,
@@ -40,7 +41,6 @@ from jax_dynemb.engines.shard import (
     Query,
     RowGradients,
     Rule,
-    grown_state,
 )
 from jax_dynemb.ops import TableState, on_host
 from jax_dynemb.rows import Exported
@@ -142,13 +142,7 @@ class MeshEngine:
         placement = self.tables.here()
         name, factor = next(iter(factors.items()))
         stack = placement.stack_of(name)
-        spec = placement.state_spec(stack)
-
-        def body(state: TableState) -> TableState:
-            return grown_state(stack.local, factor, state)
-
-        grown = shard.without_homes(spec)
-        return placement.mapped(body, (spec,), grown)(arrays)
+        return _growth.grow(placement, stack, factor, arrays)
 
     def grow_homes(
         self, before: TableState, after: TableState, factors: Mapping[str, int]
@@ -156,7 +150,7 @@ class MeshEngine:
         placement = self.tables.here()
         name, factor = next(iter(factors.items()))
         stack = placement.stack_of(name)
-        return _maintenance.grow_homes(placement, stack, factor, before, after)
+        return _growth.grow_homes(placement, stack, factor, before, after)
 
     def stats_async(self, state: States) -> StatsFuture:
         return StatsFuture.of(self, self._read(state), self._stats)

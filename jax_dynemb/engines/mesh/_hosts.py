@@ -31,14 +31,14 @@ def first_counter_rows(stack: Stack, table: str) -> slice:
     """Finds the rows of counters that belong to the first copy of a table."""
     if stack.sharding == "row_wise":
         return counter_rows(stack, table)
-    return slice(0, stack.local.max_shards)
+    return slice(0, stack.local.counter_rows)
 
 
 def counter_rows(stack: Stack, table: str) -> slice:
     """Finds the rows of counters that belong to a table, copies included."""
     if len(stack.tables) == 1:
         return slice(None)
-    rows, place = stack.local.max_shards, stack.block_of(table)
+    rows, place = stack.local.counter_rows * stack.width, stack.block_of(table)
     return slice(place * rows, (place + 1) * rows)
 
 
@@ -72,7 +72,7 @@ def exchange_stats(
         return {}
     rows = counted[stack.name][stack.owners(table.name), 0]
     result: dict[str, int | float] = {name: counters[name] for name in _EXCHANGE}
-    result["fullest_shard"] = int(rows.max()) * stack.width / table.num_slots
+    result["fullest_shard"] = int(rows.max()) / stack.local.local_slots
     return {f"{table.name}/{name}": value for name, value in result.items()}
 
 

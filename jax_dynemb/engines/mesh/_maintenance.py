@@ -121,32 +121,6 @@ def clear(tables: MeshTables, state: States, names: Collection[str]) -> States:
     return dict(state) | placement.mapped(body, (specs,), specs)(states_of(state, used))
 
 
-def grow_homes(
-    placement: Placement,
-    stack: Stack,
-    factor: int,
-    before: TableState,
-    after: TableState,
-) -> TableState:
-    """See ``Engine.grow_homes``; of one stack."""
-    if stack.local.tier is None:
-        return after
-    spec: Any = placement.state_spec(stack)
-    homes = spec.tier.homes
-
-    @functools.partial(jax.jit, static_argnums=3, donate_argnums=1)
-    def move(before, new_homes, first, count):
-        def body(before, new_homes, first):
-            return shard.moved_rows(
-                stack.local, factor, before, new_homes, first, count
-            )
-
-        run = placement.mapped(body, (spec, homes, _ALL), homes)
-        return run(before, new_homes, first)
-
-    return shard.with_grown_homes(stack.local, factor, before, after, move)
-
-
 def insert(
     tables: MeshTables, state: TableState, table: TableConfig, new: NewRows
 ) -> TableState:
@@ -283,7 +257,8 @@ def _owned(
     """Returns the ids that this device owns, and padding for the others."""
     if stack.sharding != "row_wise":
         return ids
-    owner = owner_of(*hash_words(ids, table.hash_seed), stack.width)
+    hashes, local = hash_words(ids, table.hash_seed), stack.local
+    owner = owner_of(*hashes, local.num_buckets, local.local_buckets)
     owner = owner + stack.owners(table.name)[0]
     mine = owner == jax.lax.axis_index(placement.axes)
     return jnp.where(mine[:, None], ids, padding((1,)))

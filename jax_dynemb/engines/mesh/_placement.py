@@ -274,7 +274,7 @@ def make_placement(
 
 
 def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:
-    """Refuses a table that cannot be cut into equal parts."""
+    """Refuses a table that the devices cannot share."""
     for table in tables:
         if getattr(table.optimizer, "decays_lookups", False):
             raise ValueError(
@@ -284,14 +284,6 @@ def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:
             )
         if table.sharding == "column_wise":
             _check_columns(table, shards)
-        if table.sharding == "row_wise" and table.max_shards % shards:
-            raise ValueError(
-                f"Table '{table.name}' has {table.num_buckets} buckets, which "
-                f"{shards} devices cannot share equally. Use a capacity of "
-                f"{_next_capacity(table, shards)} rows, sharding='replicated' for a "
-                "small table, 'table_wise' for some of one shape, or a mesh axis "
-                "whose size is a power of two up to 64."
-            )
 
 
 def check_slots(stacks: Sequence[Stack]) -> None:
@@ -324,12 +316,6 @@ def _check_columns(table: TableConfig, shards: int) -> None:
             f"a multiple of {4 * shards}, or sharding='row_wise'."
         )
     check_columns(table.name, table.optimizer)
-
-
-def _next_capacity(table: TableConfig, shards: int) -> int:
-    needed = 1 << (shards - 1).bit_length()
-    buckets = -(-table.num_buckets // needed) * needed
-    return buckets * (table.num_slots // table.num_buckets)
 
 
 def _tier_spec(table: TableSpec, rows: Any) -> TierState | None:

@@ -196,8 +196,11 @@ def cut_into_blocks(
     if not tables:
         return
     most = tables[0].max_shards
+    # A table on all shards may leave some of its last buckets empty, see TableSpec.
     usable = [
-        p for p in range(1, shards + 1) if shards % p == 0 and most % (shards // p) == 0
+        p
+        for p in range(1, shards + 1)
+        if p == 1 or (shards % p == 0 and most % (shards // p) == 0)
     ]
     sizes, rest = [], len(tables) % shards
     while rest > 0:
@@ -262,7 +265,8 @@ def _planned_width(
             f"has the shards 0 to {shards - 1}. Leave its shards empty, or plan for "
             "this mesh."
         )
-    whole = shards % width == 0 and table.max_shards % width == 0
+    even = shards % width == 0 and table.max_shards % width == 0
+    whole = even or width == shards
     if not whole or mine != list(range(mine[0], mine[0] + width)) or mine[0] % width:
         raise ValueError(
             f"The plan puts table '{table.name}' on the shards {mine}. Use a number of "

@@ -23,8 +23,10 @@ from jax_dynemb.engines.shard._export import Query as Query
 from jax_dynemb.engines.shard._export import Shards as Shards
 from jax_dynemb.engines.shard._export import export as export
 from jax_dynemb.engines.shard._export import export_index as export_index
+from jax_dynemb.engines.shard._grow import grown_spec as grown_spec
 from jax_dynemb.engines.shard._grow import grown_state as grown_state
 from jax_dynemb.engines.shard._grow import larger as larger
+from jax_dynemb.engines.shard._grow import split_spec as split_spec
 from jax_dynemb.engines.shard._grow_tier import (
     moved_on_one_device as moved_on_one_device,
 )

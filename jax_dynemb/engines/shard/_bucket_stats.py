@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -13,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float32, Int32, UInt32
 
 from jax_dynemb import _ffi
+from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.shard._decaying import whole_uses
@@ -110,7 +110,7 @@ def bucket_stats(table: TableSpec, state: TableState, group: ShardGroup) -> Buck
 
 
 # One program for all calls outside of jit; inside it the operations are the caller's.
-@functools.partial(jax.jit, static_argnums=0, inline=True)
+@kept_jit(0, inline=True)
 def _describe_alone(table: TableSpec, state: TableState) -> BucketStats:
     return _describe(table, state, ALONE)
 
@@ -138,6 +138,7 @@ def _describe(table: TableSpec, state: TableState, group: ShardGroup) -> BucketS
     occupancy, ages, *counts = (
         saturating_total(group.total, bins, _MOST).astype(jnp.int32) for bins in here
     )
+    occupancy = occupancy.at[0].add(-table.spare_buckets)
     return _described(occupancy, ages, counts[0] if counts else None)
 
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float32, UInt32
 
 from jax_dynemb import _ffi
+from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.shard._rank_search import (
@@ -117,7 +117,7 @@ def _erase(
 
 
 # Outside of jit each call would compile its loops again.
-@functools.partial(jax.jit, static_argnums=(0, 3), inline=True)
+@kept_jit(0, 3, inline=True)
 def _erase_alone(
     table: TableSpec, state: TableState, rule: Rule, dry_run: bool
 ) -> tuple[jax.Array, TableState]:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi, ops
+from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.shard._pins import split_pins
@@ -142,7 +142,7 @@ def _index_only(table: TableSpec) -> TableSpec:
     )
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@kept_jit(0, 1)
 def _index_range(
     table: TableSpec,
     num_buckets: int,
@@ -183,7 +183,7 @@ def _take(array: jax.Array, slots: jax.Array) -> jax.Array:
     return array[slots]
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@kept_jit(0)
 def _take_tiered(
     table: TableSpec, state: TableState, slots: jax.Array
 ) -> tuple[jax.Array, dict[str, jax.Array]]:

@@ -4,7 +4,7 @@
 
 The high bits of a hash choose the bucket. With ``factor`` times as many buckets, the
 keys of bucket b live in the buckets from ``factor * b`` on. A row keeps its place in
-its bucket, and nothing moves between shards.
+its bucket. Nothing moves between shards here; see engines/mesh/_growth.py.
 """
 
 from __future__ import annotations
@@ -36,6 +36,15 @@ from jax_dynemb.ops import (
 def grown_spec(table: TableSpec, factor: int) -> TableSpec:
     """Makes the spec of a table with ``factor`` times as many buckets."""
     return dataclasses.replace(table, num_buckets=factor * table.num_buckets)
+
+
+def split_spec(table: TableSpec, factor: int) -> TableSpec:
+    """Makes the spec of that table while each shard has what its own buckets became.
+
+    It is ``grown_spec`` where shards have equally many buckets.
+    """
+    buckets = factor * table.shards * table.local_buckets
+    return dataclasses.replace(table, num_buckets=buckets)
 
 
 def larger(table: TableConfig, capacity: int) -> TableConfig:

@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi, ops
+from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.engines.shard._grow import child_of, grown_spec
+from jax_dynemb.engines.shard._grow import child_of, split_spec
 from jax_dynemb.ops import TableState
 
 _CHUNK_BYTES = 1 << 28  # of rows in device memory
@@ -41,7 +42,7 @@ def with_grown_homes(
       move: ``moved_rows`` of these shards, as a program. It takes the smaller table,
         the new homes, which are donated, the first bucket, and how many.
     """
-    new = ops.with_homes(grown_spec(table, factor), after)
+    new = ops.with_homes(split_spec(table, factor), after)
     assert new.tier is not None
     bucket = 4 * table.record_words * _ffi.constants()["bucket_capacity"]
     chunk = min(table.local_buckets, max(1, _CHUNK_BYTES // bucket))
@@ -78,11 +79,11 @@ def moved_rows(
     index = jax.lax.dynamic_slice_in_dim(before.index, first, count)
     child = child_of(index, table, factor).astype(jnp.int32)
     bucket = first + jnp.arange(count, dtype=jnp.int32)[:, None]
-    place = jnp.arange(size, dtype=jnp.int32)
+    place = jnp.arange(size, dtype=jnp.int32)[None, :]
     old = (bucket * size + place).reshape(-1)
     new = ((bucket * factor + child) * size + place).reshape(-1)
     values, states = ops.gather_rows(table, before, old)
-    return ops.put_records(grown_spec(table, factor), homes, new, values, states)
+    return ops.put_records(split_spec(table, factor), homes, new, values, states)
 
 
-moved_on_one_device = jax.jit(moved_rows, static_argnums=(0, 1, 5), donate_argnums=3)
+moved_on_one_device = kept_jit(0, 1, 5, donated=(3,))(moved_rows)

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi, ops
+from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops import TableState
@@ -79,7 +79,7 @@ def rows_in_order(
     return jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@kept_jit(0)
 def _read(
     table: TableSpec, state: TableState, slots: jax.Array
 ) -> tuple[jax.Array, dict[str, jax.Array]]:

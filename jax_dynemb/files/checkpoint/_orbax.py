@@ -21,7 +21,7 @@ import numpy as np
 
 from jax_dynemb.files.checkpoint import _checksums
 from jax_dynemb.files.checkpoint._layout import ITEM, SCHEMA_FILE
-from jax_dynemb.files.checkpoint._pieces import describe_pieces, piece_shape
+from jax_dynemb.files.checkpoint._pieces import Grid, describe_pieces, piece_shape
 from jax_dynemb.files.checkpoint._tree import nested
 from jax_dynemb.files.checkpoint._write_pieces import Writing
 from jax_dynemb.files.disk import write_json
@@ -40,7 +40,9 @@ _NO_REPLICA = -1
 class Arrays(ocp.type_handlers.ArrayHandler):
     """orbax's own, which only describes large arrays; ``Writing`` writes them."""
 
-    def __init__(self) -> None:
+    def __init__(self, large: set[str]) -> None:
+        """Makes a handler that describes the arrays of these names."""
+        self._large = large
         vars(self).update(vars(ocp.type_handlers.get_type_handler(jax.Array)))
 
     async def serialize(
@@ -48,8 +50,8 @@ class Arrays(ocp.type_handlers.ArrayHandler):
     ) -> Sequence[Any]:
         """Begins to write some arrays."""
         everything = list(zip(values, infos, args, strict=True))
-        large = [each for each in everything if piece_shape(each[0]) is not None]
-        small = [each for each in everything if piece_shape(each[0]) is None]
+        large = [each for each in everything if each[1].name in self._large]
+        small = [each for each in everything if each[1].name not in self._large]
         store = _OneFile(self._array_metadata_store, bool(large) + bool(small))
         whole = ocp.type_handlers.ArrayHandler(array_metadata_store=store)  # pyright: ignore
         describing = ocp.type_handlers.ArrayHandler(
@@ -88,15 +90,16 @@ class Handler(ocp.PyTreeCheckpointHandler):
     """orbax's own, which adds files before a checkpoint counts as complete."""
 
     _fields: Mapping[str, Any]
-    _pieces: Mapping[str, tuple[int, ...]]  # shapes, not arrays: these may go
+    _pieces: Mapping[str, Grid]  # shapes, not arrays: these may go
 
     def __init__(self) -> None:
+        self._large: set[str] = set()
         types = [(t, ocp.type_handlers.get_type_handler(t)) for t in _PLAIN_TYPES]
         super().__init__(
             use_compression=False,
             use_ocdbt=False,
             type_handler_registry=ocp.type_handlers.create_type_handler_registry(
-                *types, (jax.Array, Arrays())
+                *types, (jax.Array, Arrays(self._large))
             ),
         )
 
@@ -106,7 +109,9 @@ class Handler(ocp.PyTreeCheckpointHandler):
         orbax ends one save before the next.
         """
         self._fields = args.fields
-        self._pieces = {name: shape for name, (_, shape) in args.large.items()}
+        self._pieces = {name: grid for name, (_, grid) in args.large.items()}
+        self._large.clear()
+        self._large.update(self._pieces)
         futures = await super().async_save(directory, *positional, args=args)
         pieces = Writing(Path(str(directory)), args.large, args.host_bytes)
         return [*(futures or ()), pieces]
@@ -117,8 +122,8 @@ class Handler(ocp.PyTreeCheckpointHandler):
             super().finalize(directory)
         if jax.process_index() == 0:
             path = Path(str(directory))
-            for name, shape in self._pieces.items():
-                describe_pieces(path / name, shape)
+            for name, grid in self._pieces.items():
+                describe_pieces(path / name, grid)
             write_json(path / SCHEMA_FILE, self._fields)
             _checksums.write_checksums(path)
 
@@ -145,8 +150,8 @@ class Save(ocp.args.PyTreeSave):
 
     Attributes:
       fields: of the JSON.
-      large: the arrays that are written in pieces, with the shape of these, by the name
-        of their directories.
+      large: the arrays that are written in pieces, with their grids, by the name of
+        their directories.
       host_bytes: so much of them may be on the host at a time.
     """
 
@@ -186,6 +191,7 @@ def save(
     tree: Any,
     fields: Mapping[str, Any],
     host_bytes: int,
+    rows: Mapping[tuple[str, ...], int],
 ) -> None:
     """Starts to write one checkpoint.
 
@@ -195,13 +201,15 @@ def save(
       tree: nested dicts of leaves.
       fields: of the JSON beside them.
       host_bytes: so much of the large arrays may be on the host at a time.
+      rows: by path, of arrays of which only the first rows are written.
     """
-    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    shapes = {
-        ".".join(key.key for key in keys): (leaf, piece_shape(leaf))
-        for keys, leaf in leaves
-    }
-    large = {name: each for name, each in shapes.items() if each[1] is not None}
+    large = {}
+    for keys, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        path = tuple(key.key for key in keys)
+        piece = piece_shape(leaf, path in rows)
+        if piece is not None:
+            shape = (rows.get(path, leaf.shape[0]), *leaf.shape[1:])
+            large[".".join(path)] = (leaf, Grid(shape, piece))
     item = Save(
         tree,
         fields=fields,

@@ -27,19 +27,27 @@ DESCRIPTION = ".zarray"
 Index = tuple[slice, ...]
 
 
-def piece_shape(leaf: Any) -> tuple[int, ...] | None:
+def piece_shape(leaf: Any, is_cut: bool = False) -> tuple[int, ...] | None:
     """The shape of an array's pieces, or None if it is stored by orbax.
 
     Each shard has a whole number of pieces, so that processes write files of their own.
+
+    Args:
+      leaf: of a tree.
+      is_cut: whether only the first rows are stored, which orbax cannot do.
     """
     if not isinstance(leaf, jax.Array) or leaf.ndim == 0:
         return None
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.extended) or leaf.nbytes <= PIECE_BYTES:
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
+        return None
+    if leaf.nbytes <= PIECE_BYTES and not is_cut:
         return None
     rows, *rest = leaf.sharding.shard_shape(leaf.shape)
     row_bytes = math.prod(rest) * leaf.dtype.itemsize
-    most = max((d for d in _divisors(rows) if d * row_bytes <= PIECE_BYTES), default=0)
-    if most * row_bytes < PIECE_BYTES >> 10:
+    least = 1 if is_cut else 0
+    fitting = (d for d in _divisors(rows) if d * row_bytes <= PIECE_BYTES)
+    most = max(fitting, default=least)
+    if most * row_bytes < PIECE_BYTES >> 10 and not is_cut:
         return None  # one row is too large, or the number of rows has no such divisor
     return most, *rest
 
@@ -75,11 +83,11 @@ class Grid(NamedTuple):
             yield name, tuple(c[1] for c in cuts), tuple(c[2] for c in cuts)
 
 
-def describe_pieces(directory: Path, shape: tuple[int, ...]) -> None:
-    """Says of which shape the pieces are; orbax described whole shards."""
+def describe_pieces(directory: Path, grid: Grid) -> None:
+    """Says of which shape array and pieces are; orbax described whole shards."""
     path = directory / DESCRIPTION
     fields = json.loads(path.read_text(encoding="utf-8"))
-    write_json(path, fields | {"chunks": shape})
+    write_json(path, fields | {"shape": grid.shape, "chunks": grid.piece})
 
 
 def is_piece(path: Path) -> bool:
@@ -99,6 +107,8 @@ def as_bytes(piece: Any) -> np.ndarray:
 
 def _cuts(begin: int, end: int, step: int) -> Iterator[tuple[int, slice, slice]]:
     """How steps cover a range: number, part of the step, part of the range."""
+    if begin >= end:
+        return
     for number in range(begin // step, -(-end // step)):
         first, last = max(begin, number * step), min(end, (number + 1) * step)
         inside = slice(first - number * step, last - number * step)

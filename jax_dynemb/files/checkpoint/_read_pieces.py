@@ -31,7 +31,10 @@ Check = Callable[[str, np.ndarray], None]
 
 
 def read_pieces(
-    item: Path, wanted: Mapping[str, jax.ShapeDtypeStruct], check: Check | None
+    item: Path,
+    wanted: Mapping[str, jax.ShapeDtypeStruct],
+    check: Check | None,
+    rows: Mapping[str, int],
 ) -> dict[str, jax.Array]:
     """Reads arrays; of those on several devices each reads what it needs.
 
@@ -39,12 +42,15 @@ def read_pieces(
       item: the directory of the arrays.
       wanted: what they are and their sharding, by the name of their directories.
       check: called with each file's name and bytes, and raises if they are altered.
+      rows: by name, of arrays that have fewer rows in the files; zeros follow them.
     """
     with ThreadPoolExecutor(_THREADS, "jax_dynemb_restore") as pool:
-        return {
-            name: _read_array(_Files(item, name, like, check), like, pool)
-            for name, like in wanted.items()
-        }
+        result = {}
+        for name, like in wanted.items():
+            stored = like.update(shape=(rows.get(name, like.shape[0]), *like.shape[1:]))
+            files = _Files(item, name, stored, check)
+            result[name] = _read_array(files, like, pool)
+        return result
 
 
 class _Files:

@@ -27,6 +27,7 @@ from jax_dynemb.files.checkpoint import (
     _stored,
     _tiers,
     _tree,
+    _uneven,
 )
 from jax_dynemb.files.checkpoint._arrays import check_like
 from jax_dynemb.files.checkpoint._compare import Plan
@@ -114,18 +115,19 @@ def restore(
     places = _tree.find_tables(tree, tables)
     given = _shardings.placed(leaves, places, tables)
     free = _shardings.uncommitted(leaves, places, tables)
-    leaves = _tiers.targets(given, places)
+    leaves, longer = _uneven.targets(_tiers.targets(given, places), places)
     plan = _compare.plan(fields, leaves, places, strict)
     below = _below.open_commits(fields.get("stores", {}), stores, places)
     _below.check_commits(folder, fields, below, places)
     for table in plan.again:  # these are filled as they are
         leaves |= _tiers.as_given(given, places[table])
     _tree.check_shared(leaves)
-    large = _large(item, fields, leaves, plan)
+    large = _large(item, fields, leaves, plan, longer)
     if verify:
         later = functools.partial(_is_piece_of, large)
         together(functools.partial(_checksums.verify_checksums, item, later))
-    _read_directly(folder, leaves, plan, large, verify)
+    _read_directly(folder, leaves, plan, large, longer, verify)
+    leaves = _uneven.as_given(leaves, given, places, plan.directly)
     drawn = new_run(any(map(is_shared, leaves.values())))
     _extend_lineages(leaves, places, plan, drawn)
     for path, device in free.items():
@@ -172,9 +174,10 @@ def _large(
     fields: Mapping[str, Any],
     leaves: Mapping[_tree.Path, Any],
     plan: Plan,
+    longer: Mapping[_tree.Path, Any],
 ) -> dict[str, _tree.Path]:
     """The leaves that are read in pieces, by the name of their directories."""
-    paths = (tuple(path.split("/")) for path in fields.get("pieces", ()))
+    paths = {tuple(path.split("/")) for path in fields.get("pieces", ())} | {*longer}
     return {
         _pieces.directory_of(item, path).name: path
         for path in paths
@@ -192,6 +195,7 @@ def _read_directly(
     leaves: dict[_tree.Path, Any],
     plan: Plan,
     large: Mapping[str, _tree.Path],
+    longer: Mapping[_tree.Path, Any],
     verify: bool,
 ) -> None:
     from jax_dynemb.files.checkpoint import _orbax
@@ -208,7 +212,11 @@ def _read_directly(
     def read(paths: Iterable[_tree.Path]) -> None:
         some = {path: wanted[path] for path in paths}
         pieces = {names[path]: some.pop(path) for path in some.keys() & names.keys()}
-        arrays = together(functools.partial(read_pieces, item, pieces, check))
+        rows = {
+            name: to.shape[0] for name, to in pieces.items() if large[name] in longer
+        }
+        pieces |= {name: _abstract(longer[large[name]]) for name in rows}
+        arrays = together(functools.partial(read_pieces, item, pieces, check, rows))
         found = {large[name]: array for name, array in arrays.items()}
         found |= _orbax.restore_leaves(folder, some) if some else {}
         for path, value in found.items():
@@ -218,8 +226,9 @@ def _read_directly(
     # What may fail comes first: after this, the tables of the tree are gone.
     read(path for path in plan.directly if path not in plan.donated)
     for path in plan.donated:
-        if isinstance(leaves[path], jax.Array):
-            leaves[path].delete()
+        given = longer.get(path, leaves[path])
+        if isinstance(given, jax.Array):
+            given.delete()
     read(plan.donated)
 
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from jax_dynemb._is_whole import is_whole
-from jax_dynemb.files.checkpoint import _below, _tiers, _tree
+from jax_dynemb.files.checkpoint import _below, _tiers, _tree, _uneven
 from jax_dynemb.files.checkpoint._at_exit import before_threads_end
 from jax_dynemb.files.checkpoint._index import index_layout
 from jax_dynemb.files.checkpoint._layout import Directory, latest, resolved, whole_step
@@ -98,7 +98,13 @@ def save(
     if feed is not None:
         _finished(path)  # else a crash could leave a checkpoint whose commit is gone
     tags = _below.commit(feed, tree, places, step)
-    leaves = _tiers.plain(leaves, places)
+    leaves, rows = _uneven.plain(_tiers.plain(leaves, places), places)
+    stored = {
+        at: jax.ShapeDtypeStruct((rows[at], *leaf.shape[1:]), leaf.dtype)
+        if at in rows
+        else leaf
+        for at, leaf in leaves.items()
+    }
     fields = {
         "format_version": FORMAT_VERSION,
         "step": step,
@@ -108,16 +114,18 @@ def save(
             "/".join(at): place.schema.to_json(secret=True)
             for at, place in places.items()
         },
-        "leaves": {"/".join(at): describe(leaf) for at, leaf in leaves.items()},
+        "leaves": {"/".join(at): describe(leaf) for at, leaf in stored.items()},
         "pieces": [
-            "/".join(at) for at, leaf in leaves.items() if piece_shape(leaf) is not None
+            "/".join(at)
+            for at, leaf in leaves.items()
+            if piece_shape(leaf, at in rows) is not None
         ],
     }
     stored = {at: as_stored(leaf) for at, leaf in leaves.items()}
     tree, room = _tree.nested(stored), int(host_gigabytes * 1e9)
     with _write_errors(path):
         manager = _manager(path, keep)
-        _orbax.save(manager, step, tree, fields, host_bytes=room)
+        _orbax.save(manager, step, tree, fields, host_bytes=room, rows=rows)
         if wait:
             manager.wait_until_finished()
 

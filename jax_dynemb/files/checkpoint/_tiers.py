@@ -129,6 +129,9 @@ def tiered(
         rows = np.asarray(read[*above, "values"])
         states = {n: np.asarray(read[*above, "optimizer", n]) for n in table.states}
         records = shard.records_of(table, rows, states)
+        missing = own[*above, "tier", "place"].shape[0] - len(records)
+        if missing:  # the last buckets of an uneven mesh
+            records = np.pad(records, ((0, missing), (0, 0)))
         for path, leaf in own.items():
             member = path[len(above) :]
             if member == ("tier", "homes"):

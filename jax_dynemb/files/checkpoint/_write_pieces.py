@@ -35,14 +35,15 @@ class Writing:
 
     Args:
       item: the directory of the arrays, which exists.
-      arrays: by the name of their directories, with the shape of their pieces.
+      arrays: by the name of their directories, each with its grid, which may have
+        fewer rows.
       host_bytes: so much of them may be on the host at a time.
     """
 
     def __init__(
         self,
         item: Path,
-        arrays: Mapping[str, tuple[jax.Array, tuple[int, ...]]],
+        arrays: Mapping[str, tuple[jax.Array, Grid]],
         host_bytes: int,
     ):
         self._item = item
@@ -52,8 +53,8 @@ class Writing:
         self._pool = ThreadPoolExecutor(_THREADS, "jax_dynemb_save")
         for name in arrays:
             (item / name).mkdir(exist_ok=True)
-        for name, (array, shape) in arrays.items():
-            self._start(name, array, Grid(array.shape, shape))
+        for name, (array, grid) in arrays.items():
+            self._start(name, array, grid)
         self._pool.shutdown(wait=False)
 
     def _start(self, name: str, array: jax.Array, grid: Grid) -> None:
@@ -66,13 +67,14 @@ class Writing:
             if len(leaving) > _ON_DEVICE:
                 jax.block_until_ready(leaving.popleft())
             path = f"{name}/{file}"
-            self._files[path] = self._pool.submit(self._write, path, piece)
+            rows = grid.piece[0]
+            self._files[path] = self._pool.submit(self._write, path, piece, rows)
 
-    def _write(self, path: str, piece: Any) -> dict[str, Any]:
+    def _write(self, path: str, piece: Any, rows: int) -> dict[str, Any]:
         try:
             if self._failed.is_set():
                 return {}
-            data = as_bytes(np.asarray(piece))
+            data = as_bytes(_whole(np.asarray(piece), rows))
             whole = self._item / path
             with disk_errors(whole), whole.open("wb", buffering=0) as file:
                 written = 0
@@ -115,7 +117,15 @@ def _pieces_here(
         take = _taker(shard.data)
         for file, whole, place in grid.overlapping(shard.index):
             room.acquire()
-            yield file, take(place[0].start, whole[0].stop)
+            yield file, take(place[0].start, whole[0].stop - whole[0].start)
+
+
+def _whole(piece: np.ndarray, rows: int) -> np.ndarray:
+    """Fills the last piece of an array up, as all files have one size."""
+    missing = rows - piece.shape[0]
+    if missing == 0:
+        return piece
+    return np.pad(piece, [(0, missing)] + [(0, 0)] * (piece.ndim - 1))
 
 
 def _taker(data: jax.Array) -> Any:

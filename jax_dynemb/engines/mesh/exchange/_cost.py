@@ -45,7 +45,7 @@ def cost_of_rows(
       table: the stack, as a shard sees it.
       sizes: by block, ids of a device.
     """
-    room = capacity_of(max(sizes), stack.width, placement.exchange_factor)
+    room = capacity_of(max(sizes), table.owners, placement.exchange_factor)
     per_id = 12 if table.score_strategy is ScoreStrategy.LFU else 8
     dtypes = wire_dtype(placement, table), placement.exchange_dtype or "float32"
     pieces = [BufferField(table.name, room, table.dim, dtype).bytes for dtype in dtypes]

@@ -92,8 +92,8 @@ def make_batch(
         parts=tuple(part for some in parts for part in some),
         sizes=tuple(sum(part.size for part in some) for some in parts),
         capacities=tuple(
-            max(capacity_of(part.size, part.owners, factor) for part in some)
-            for some in parts
+            max(capacity_of(part.size, table.owners, factor) for part in some)
+            for table, some in zip(tables, parts, strict=True)
         ),
         dtypes=tuple(wire_dtype(placement, t) for t in tables),
         gradient_dtype=placement.exchange_dtype or "float32",
@@ -131,7 +131,14 @@ def _parts(
             sizes[placement.block_of(layout)] += layout.num_ids
     begin = number * stack.shards
     return [
-        RouteTable(size, begin + block * stack.width, stack.width, table.hash_seed)
+        RouteTable(
+            size=size,
+            first=begin + block * stack.width,
+            owners=stack.width,
+            hash_seed=table.hash_seed,
+            num_buckets=table.num_buckets,
+            local_buckets=table.local_buckets,
+        )
         for block, size in enumerate(sizes)
         if size > 0 or len(sizes) == 1
     ]

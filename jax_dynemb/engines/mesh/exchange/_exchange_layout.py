@@ -83,11 +83,16 @@ def wire_of(exchange: ExchangeLayout, pieces: Sequence[BufferField]) -> Exchange
     return ExchangeBuffers(tuple(pieces), exchange.shards, exchange.axes)
 
 
-def capacity_of(size: int, shards: int, factor: float) -> int:
+def capacity_of(size: int, owners: float, factor: float) -> int:
     """Counts the places for one owner: its share of the ids, and room for chance.
 
     The standard deviation of the number of ids with one owner is below the root of its
     mean. So with ``factor`` 1 there is room for a batch without duplicates.
+
+    Args:
+      size: how many ids.
+      owners: as many as the buckets fill.
+      factor: places, as a multiple of an equal share.
     """
-    share = factor * size / shards
+    share = factor * size / owners
     return min(size, math.ceil(share + 4 * math.sqrt(share) + 8))

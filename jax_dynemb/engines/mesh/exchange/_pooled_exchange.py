@@ -47,7 +47,9 @@ def _masked_ids(feature: PooledFeature, given: FeatureInput | None) -> jax.Array
         return padding((feature.width, feature.ids))
     ids = as_words(given.ids)
     ids = jnp.concatenate([ids, padding((feature.ids - ids.shape[0],))])
-    owner = owner_of(*hash_words(ids, feature.table.hash_seed), feature.width)
+    table = feature.table
+    hashes = hash_words(ids, table.hash_seed)
+    owner = owner_of(*hashes, table.num_buckets, table.local_buckets)
     shard = jnp.arange(feature.width, dtype=jnp.int32)
     mine = owner[None] == shard[:, None]  # padding stays padding, whosever it is
     return jnp.where(mine[..., None], ids[None], padding((1, 1)))
