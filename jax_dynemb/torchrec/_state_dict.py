@@ -18,6 +18,7 @@ from jax_dynemb.nnx.interface import TableModule
 _WEIGHT = re.compile(r"(?:.*\.)?(?:embedding_bags|embeddings)\.([^.]+)\.weight$")
 _MODULES = "embedding_bags.<table>.weight or embeddings.<table>.weight"
 # What torch, TorchRec and FBGEMM call a state; the first that a table has is meant.
+_STEPS = ("iter", "step")  # of the table
 _ALIASES = {
     "momentum_1": ("sum_of_squares", "mu"),
     "momentum1": ("sum_of_squares", "mu"),
@@ -26,6 +27,8 @@ _ALIASES = {
     "exp_avg_sq": ("nu",),
     "momentum_2": ("nu",),
     "momentum2": ("nu",),
+    "prev_iter": ("last",),
+    "row_counter": ("count",),
 }
 
 
@@ -41,13 +44,14 @@ def load_torch_state_dict(
       state_dict: ``embedding_bags.<table>.weight`` or ``embeddings.<table>.weight``,
         with any prefix: NumPy arrays, or torch tensors on the CPU.
       optimizer_state: ``<table>.weight.momentum_1`` and the like, flat or in the
-        nested form of ``optimizer.state_dict()``.
+        nested form of ``optimizer.state_dict()``. ``iter`` and ``step`` say how many
+        updates the table has had.
 
     Raises:
       KeyError: a table of the module is not in the dict.
       TypeError: the module is no collection.
-      ValueError: a shape does not fit, rows find no place, or a table is a tensor
-        train.
+      ValueError: a shape does not fit, rows find no place, a table is a tensor train,
+        or an optimizer state is unknown.
     """
     if not isinstance(module, TableModule):
         raise TypeError(
@@ -72,7 +76,9 @@ def load_torch_state_dict(
         )
     states = _states_by_table(tables, optimizer_state or {})
     for name, config in tables.items():
-        _store(module, config, _array(found[name]), states.get(name, {}))
+        own = states.get(name, {})
+        step = own.pop("step", None)
+        _store(module, config, _array(found[name]), own, step)
 
 
 def _store(
@@ -80,6 +86,7 @@ def _store(
     config: TableConfig,
     rows: np.ndarray,
     states: Mapping[str, np.ndarray],
+    step: Any,
 ) -> None:
     name = config.name
     if rows.ndim != 2 or rows.shape[1] != config.dim:
@@ -96,6 +103,8 @@ def _store(
         optimizer_state={name: states} if states else None,
         unique_ids=True,
     )
+    if step is not None:
+        state = coll.set_step(state, {name: int(step)})
     module.set_state(state)
     after = module.stats()
     lost = sum(
@@ -111,21 +120,26 @@ def _store(
 
 def _states_by_table(
     tables: Mapping[str, TableConfig], given: Mapping[str, Any]
-) -> dict[str, dict[str, np.ndarray]]:
-    states: dict[str, dict[str, np.ndarray]] = {}
+) -> dict[str, dict[str, Any]]:
+    states: dict[str, dict[str, Any]] = {}
     for key, value in _flat(given).items():
         *path, last = key.split(".")
         owner = next((part for part in reversed(path) if part in tables), None)
-        if owner is None or last not in _ALIASES:
+        if owner is None:  # of another part of the model
+            continue
+        of_table = states.setdefault(owner, {})
+        if last in _STEPS and np.size(_array(value)) == 1:
+            of_table["step"] = np.int64(np.asarray(value).reshape(-1)[0])
             continue
         kept = tables[owner].states
-        name = next((n for n in _ALIASES[last] if n in kept), None)
+        name = next((n for n in _ALIASES.get(last, ()) if n in kept), None)
         if name is None:
             raise ValueError(
                 f"optimizer state '{key}' has no counterpart: table '{owner}' keeps "
-                f"{sorted(kept)}. Give it the optimizer of the checkpoint."
+                f"{sorted(kept)}, which are called {sorted({*_ALIASES, *_STEPS})} "
+                "there. Give it the optimizer of the checkpoint, or leave it out."
             )
-        states.setdefault(owner, {})[name] = _array(value)
+        of_table[name] = _array(value, tables[owner].states[name].dtype)
     return states
 
 
@@ -137,8 +151,10 @@ def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _array(value: Any) -> np.ndarray:
+def _array(value: Any, dtype: str = "float32") -> np.ndarray:
     """A NumPy array of what may be a torch tensor that wants gradients."""
     if hasattr(value, "detach"):
-        value = value.detach().cpu().float().numpy()
-    return np.asarray(value, np.float32)
+        value = value.detach().cpu()
+        # NumPy has no bfloat16.
+        value = (value.float() if value.is_floating_point() else value).numpy()
+    return np.asarray(value).astype(dtype)

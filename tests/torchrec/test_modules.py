@@ -245,6 +245,44 @@ def test_optimizer_states_of_a_checkpoint():
         np.testing.assert_array_equal(got, expected)
 
 
+def test_updates_and_counters_of_a_checkpoint():
+    counter = jde.optim.Counter(3.0, "l2")
+    optimizer = jde.optim.rowwise_adagrad(0.1, counter=counter, weight_decay=0.1)
+    config = T.EmbeddingConfig(4, 4, name="t", feature_names=["f"])
+    (table,) = T.with_optimizer([config], {"t": optimizer})
+    model = T.EmbeddingCollection([table], rngs=nnx.Rngs(0))
+    weight, one = {"embeddings.t.weight": np.ones((4, 4))}, np.ones(4, np.float32)
+    states = {"momentum_1": 2 * one, "prev_iter": 99 * one, "row_counter": 7 * one}
+    given = {f"t.weight.{name}": x for name, x in states.items()}
+    T.load_torch_state_dict(model, weight, given | {"t.weight.iter": np.array([123])})
+    (chunk,) = model.coll.export(model.get_state(), "t")
+    found = {name: x.tolist() for name, x in chunk.optimizer_state.items()}
+    assert found == {"sum_of_squares": [2.0] * 4, "last": [99] * 4, "count": [7.0] * 4}
+    assert model.stats()["t/step"] == 123
+    with pytest.raises(ValueError, match="'t.weight.nonsense' has no counterpart"):
+        T.load_torch_state_dict(model, weight, {"t.weight.nonsense": one})
+
+
+def test_scores_and_counts_of_a_collection():
+    config = T.EmbeddingBagConfig(64, 4, name="t", feature_names=["f"])
+    table = config.to_table(score_strategy="customized")
+    model = T.EmbeddingBagCollection([table], rngs=nnx.Rngs(0))
+    kjt = T.KeyedJaggedTensor(["f"], np.array([1, 2]), lengths=np.array([1, 1]))
+    for scores, expected in (
+        ({"t": 2**40}, [2**40, 2**40]),
+        ({"f": np.array([5, 2**50])}, [5, 2**50]),
+        (None, [5, 2**50]),
+    ):
+        model(kjt, scores=scores)
+        (chunk,) = model.coll.export(model.get_state(), "t")
+        assert sorted(chunk.scores.tolist()) == expected
+    rare = config.to_table(score_strategy="lfu")
+    model = T.EmbeddingBagCollection([rare], rngs=nnx.Rngs(0))
+    model(kjt, counts={"f": np.array([3, 4])})
+    (chunk,) = model.coll.export(model.get_state(), "t")
+    assert sorted((chunk.scores >> np.uint64(32)).tolist()) == [3, 4]
+
+
 @EXACT_OR_PADDED
 def test_position_weights(capacity):
     case = CASES["fp_ebc/position_weighted"]
