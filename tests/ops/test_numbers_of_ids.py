@@ -170,7 +170,7 @@ def lookup(config, **numbers):
         (LFU, {"counts": {"b": [1, 1]}}, ValueError, "no ids for it"),
         (LFU, {"counts": {"a": [1, -1]}}, ValueError, "from 0 to"),
         (LFU, {"counts": {"a": [1.0, 2.0]}}, TypeError, "must be integers"),
-        (CUSTOMIZED, {"scores": {"a": [1, 2**30]}}, ValueError, r"2\*\*30 - 1"),
+        (CUSTOMIZED, {"scores": {"a": [1, 2**62]}}, ValueError, r"2\*\*62 - 1"),
         (TIMED, {"now": 10**18}, TypeError, r"pass jde.now\(\) to the jitted"),
     ],
 )

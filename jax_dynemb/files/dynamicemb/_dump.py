@@ -240,9 +240,10 @@ def _float_dtypes(
         return {}
     of_row = sum(map(file_bytes, files_of(path, name, VALUES))) // rows
     of_states = sum(map(file_bytes, files_of(path, name, STATES))) // rows
-    dim = of_row // dtype.itemsize
-    halves = {1 * dim, 2 * dim, 1}  # numbers of state that an optimizer may have
-    if of_states // 2 in halves and of_states // 4 not in halves:
+    # States may have 16 bits too: their number says it.
+    numbers = {"adam": 2, "exact_adagrad": 1}.get(str(metadata.get("opt_type")), 0)
+    numbers = numbers * (of_row // dtype.itemsize) or 1
+    if of_states == numbers * dtype.itemsize:
         return {VALUES: dtype, STATES: dtype}
     return {VALUES: dtype}
 
