@@ -14,7 +14,8 @@
 // The slots of a bucket are ranked, the first to be taken first:
 //   empty slots, those of the key's own quarter first (core/find.h), in order of place;
 //   rows not used by this lookup, by score, then by key (only if the table evicts, and where new
-//   keys compete only rows of a lower score than theirs);
+//   keys compete only rows of a lower score than theirs); rows of a customized table by the score
+//   that was given, then by the clock, then by key, so of equal scores the older is the lower;
 //   slots claimed in this phase, the key with the largest mark first, and only by a smaller mark;
 //   rows used by this lookup: never.
 // A claim always takes the first in rank, and its rank is later afterwards. Ranks never fall, which
@@ -35,6 +36,7 @@
 #include "core/atomic.h"
 #include "core/departures.h"
 #include "core/find.h"
+#include "core/given.h"
 #include "core/macros.h"
 #include "core/table_ref.h"
 
@@ -65,8 +67,8 @@ DYNEMB_HD uint64_t* claim_word(Bucket const& bucket, int place) {
   return was_empty(bucket, place) ? &entry->key : &entry->score;
 }
 
-// When a slot of a full bucket goes: the lower, the sooner. Two slots of one rank are rows; of them
-// the smaller key goes first.
+// When a slot of a full bucket goes: the lower, the sooner. Two slots of one rank are rows; see
+// Ranking::is_before.
 constexpr uint64_t kLastRankOfRows = (uint64_t{1} << 63) - 2;
 constexpr uint64_t kNeverGoes = kNothing;
 
@@ -79,6 +81,9 @@ DYNEMB_HD uint64_t mark_of_rank(uint64_t rank) { return ~(rank - kLastRankOfRows
 // yet.
 DYNEMB_HD uint64_t staying_score(TableRef const& table, Touch const& use) {
   if (table.evicts == kRefuses) return 0;
+  if (table.policy == ScorePolicy::kCustomized) {
+    return table.evicts == kEvicts ? kPinBit : given_of(use.given) + 1;  // equal ones are older
+  }
   if (table.evicts == kEvicts || !is_packed(table.policy)) {
     return table.policy == ScorePolicy::kDecayingLfu ? kMarkBit : kPinBit;
   }
@@ -90,7 +95,9 @@ struct Ranking {
   uint64_t clock;
   uint64_t bits;
   uint64_t stays;
-  uint32_t halflife = 0;  // 0: counts do not decay
+  // Of a score alone, or of what else it says.
+  enum class By : uint32_t { kScore, kDecayingCount, kGiven } by = By::kScore;
+  uint32_t halflife = 0;
   uint32_t passed = 0;
 
   DYNEMB_HD Ranking(uint64_t clock, uint64_t bits, uint64_t stays)
@@ -98,18 +105,28 @@ struct Ranking {
 
   DYNEMB_HD Ranking(TableRef const& table, Touch const& use)
       : Ranking(use.clock, clock_bits(table.policy), staying_score(table, use)) {
+    if (table.policy == ScorePolicy::kCustomized) by = By::kGiven;
     if (table.policy != ScorePolicy::kDecayingLfu) return;
+    by = By::kDecayingCount;
     halflife = table.halflife;
     passed = static_cast<uint32_t>(use.given >> 32);
     if (table.evicts == kCompetes) stays = decaying_rank(stays, clock, passed, halflife);
   }
 
-  // Of all tables but few without branches: a lane has several.
-  DYNEMB_HD uint64_t of_row(uint64_t score) const {
-    if (halflife != 0) return of_decaying(score);
+  // `bucket` and `place`: of the row. Of all tables but few without branches: a lane has several.
+  DYNEMB_HD uint64_t of_row(uint64_t score, Bucket const& bucket, int place) const {
+    if (by != By::kScore) {
+      return by == By::kGiven ? of_given(score, bucket, place) : of_decaying(score);
+    }
     auto const goes =
         static_cast<int>(score < stays) & static_cast<int>(((score ^ clock) & bits) != 0);
     return goes != 0 ? score - 1 : kNeverGoes;
+  }
+
+  DYNEMB_HD uint64_t of_given(uint64_t score, Bucket const& bucket, int place) const {
+    auto const given = given_scores(bucket)[place];
+    auto const goes = given < stays && !is_pinned(score) && ((score ^ clock) & bits) != 0;
+    return goes ? given : kNeverGoes;
   }
 
   DYNEMB_HD uint64_t of_decaying(uint64_t score) const {
@@ -118,8 +135,14 @@ struct Ranking {
     return rank < stays ? rank : kNeverGoes;
   }
 
-  DYNEMB_HD uint64_t of(uint64_t score) const {
-    return is_mark(score) ? rank_of_mark(score) : of_row(score);
+  DYNEMB_HD uint64_t of(uint64_t score, Bucket const& bucket, int place) const {
+    return is_mark(score) ? rank_of_mark(score) : of_row(score, bucket, place);
+  }
+
+  // Of two rows of one rank, which goes first? Their scores tell apart only those that were given.
+  DYNEMB_HD bool is_before(Entry const& a, Entry const& b) const {
+    if (by == By::kGiven && a.score != b.score) return a.score < b.score;
+    return a.key < b.key;
   }
 };
 
@@ -169,11 +192,12 @@ DYNEMB_HD Victim find_victim(Ranking const& ranking, HashFactors factors, Bucket
     auto const word = atomic_load(claim_word(bucket, place));
     auto const score = was_empty(bucket, place) ? mark_of(hash_key(word, factors)) : word;
     if (score == mark) return {place, word};
-    auto const rank = ranking.of(score);
+    auto const rank = ranking.of(score, bucket, place);
     // A mark is the only one of its rank.
     auto const is_tie = rank == lowest && rank <= kLastRankOfRows;
     if (rank >= lowest &&
-        !(is_tie && bucket.entries[place].key < bucket.entries[first.place].key)) {
+        !(is_tie && ranking.is_before({bucket.entries[place].key, word},
+                                      {bucket.entries[first.place].key, first.seen}))) {
       continue;
     }
     if (rank <= kLastRankOfRows && leaving.stays(place)) continue;

@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "core/atomic.h"
+#include "core/given.h"
 #include "core/macros.h"
 #include "core/table_ref.h"
 
@@ -29,7 +30,7 @@ constexpr int kHeldState = 1;
 // One departed row.
 struct alignas(16) Departure {
   Key key;
-  uint64_t score;
+  uint64_t score;  // the given one, if the table has such
   int32_t slot;
   uint32_t place;  // of the slot, before a new key got it (core/tiers/tier_ref.h)
   uint32_t unused[2];
@@ -65,7 +66,8 @@ DYNEMB_HD bool note_departure(TableRef const& table, Departures const& departure
     return false;
   }
   auto const place = reinterpret_cast<uint32_t const*>(table.states[kPlaceState])[slot];
-  *departure_at(departures.ring, number) = {row.key, row.score, slot, place, {0, 0}};
+  auto const score = table.policy == ScorePolicy::kCustomized ? *given_at(table, slot) : row.score;
+  *departure_at(departures.ring, number) = {row.key, score, slot, place, {0, 0}};
   return true;
 }
 

@@ -35,12 +35,13 @@ class FullBucket {
   template <class Leaving = AllLeave>
   DYNEMB_HD FullBucket(Group const& group, TableRef const& table, Bucket const& bucket,
                        Entry const* entries, Ranking const& ranking, Leaving const& leaving = {})
-      : group_(group) {
+      : group_(group), entries_(bucket.entries), by_clock_(ranking.by == Ranking::By::kGiven) {
     auto some_stay = false;
     DYNEMB_UNROLLED
     for (int i = 0; i < slots(); ++i) {
       auto const entry = entries[place(i)];
-      ranks_[i] = leaving.stays(place(i)) ? kNeverGoes : ranking.of_row(entry.score);
+      ranks_[i] =
+          leaving.stays(place(i)) ? kNeverGoes : ranking.of_row(entry.score, bucket, place(i));
       keys_[i] = entry.key;
       some_stay |= ranks_[i] == kNeverGoes;
     }
@@ -81,6 +82,10 @@ class FullBucket {
       auto goes = first_rank_ == rank;
       auto lanes = group_.ballot(goes);
       if ((lanes & (lanes - 1)) != 0) {
+        if (by_clock_ && rank <= kLastRankOfRows) {
+          auto const clock = group_.min(goes ? clock_of(first_) : kNothing);
+          goes = goes && clock_of(first_) == clock;
+        }
         auto const key = group_.min(goes ? first_key_ : kNothing);
         goes = goes && first_key_ == key;
         lanes = group_.ballot(goes);
@@ -131,8 +136,20 @@ class FullBucket {
     }
   }
 
+  // Of a row that has its slot still. Read again: only given scores tie often.
+  DYNEMB_HD uint64_t clock_of(int i) const { return entries_[place(i)].score; }
+
+  DYNEMB_HD bool is_before(int i, int other) const {
+    if (by_clock_ && ranks_[i] <= kLastRankOfRows) {
+      auto const a = clock_of(i), b = clock_of(other);
+      if (a != b) return a < b;
+    }
+    return keys_[i] < keys_[other];
+  }
+
   // Of this lane's slots.
   DYNEMB_HD void find_first() {
+    if (by_clock_) return find_first_by_clock();
     first_ = 0, first_rank_ = ranks_[0], first_key_ = keys_[0];
     DYNEMB_UNROLLED
     for (int i = 1; i < slots(); ++i) {
@@ -142,6 +159,16 @@ class FullBucket {
       first_rank_ = sooner ? ranks_[i] : first_rank_;
       first_key_ = sooner ? keys_[i] : first_key_;
     }
+  }
+
+  DYNEMB_HD void find_first_by_clock() {
+    first_ = 0;
+    for (int i = 1; i < slots(); ++i) {
+      if (ranks_[i] < ranks_[first_] || (ranks_[i] == ranks_[first_] && is_before(i, first_))) {
+        first_ = i;
+      }
+    }
+    first_rank_ = ranks_[first_], first_key_ = keys_[first_];
   }
 
   DYNEMB_HD void keep_rows() {
@@ -166,6 +193,8 @@ class FullBucket {
   }
 
   Group const& group_;
+  Entry const* entries_;
+  bool by_clock_;  // rows of one rank leave by clock, then by key
   uint64_t ranks_[kMostSlots] = {};
   Key keys_[kMostSlots] = {};
   // The slot of this lane that goes first; -1 = not known.

@@ -54,6 +54,7 @@ DYNEMB_HD Pending claim_empty_slot(TableRef const& table, Key key, uint64_t cloc
   if (!result.won) return {pending(slot), kNotWon};
   // The same whichever key displaces this one.
   atomic_store(score_at(table, slot), first_score(table.policy, clock));
+  begin_given(table, bucket_at(table, bucket), result.place);
   return {pending(slot), kEmptySlot};
 }
 
@@ -93,6 +94,7 @@ DYNEMB_HD bool store_key(TableRef const& table, Key key, int32_t pending_slot, u
   auto const* const entry = bucket.entries + place;
   if (atomic_load(&entry->score) == mark_of(hash)) {
     bring_in(bucket, place, key, hash, first_score(table.policy, clock));
+    begin_given(table, bucket, place);
     return true;
   }
   // The slot was empty: only the digest is missing.
@@ -118,7 +120,13 @@ DYNEMB_HD Resolved resolve(TableRef const& table, Key key, Pending const& claime
     return {kRefusedSlot, false};
   }
   // Scores that are not packed are the clock already, or will be when this phase ends.
-  if (is_packed(table.policy)) touch(score_at(table, slot), score_rule(table), use, uses);
+  if (takes_more_than_clock(table.policy)) {
+    if (is_packed(table.policy)) {
+      touch(score_at(table, slot), score_rule(table), use, uses);
+    } else {
+      raise_to(given_at(table, slot), use.given);
+    }
+  }
   return {slot, claimed.won != kNotWon};
 }
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "core/args.h"
+#include "core/given.h"
 #include "core/hash.h"
 #include "core/macros.h"
 #include "core/score.h"
@@ -24,7 +25,7 @@ namespace dynemb {
 enum RuleField : uint32_t {
   kUnusedFor = 1,     // the latest lookup is more than so many units of the clock newer
   kUnusedSince = 2,   // the last use is before this clock
-  kHighBelow = 4,     // the count, or the given score, is less
+  kHighBelow = 4,     // the count, or the given score (core/given.h), is less
   kNormBelow = 8,     // so is the norm of the row
   kAnySuffices = 16,  // one of them suffices; otherwise all must hold
 };
@@ -35,12 +36,12 @@ enum RuleWord : int32_t {
   kUnusedForWord = 0,
   kUnusedSinceWord = 2,
   kHighBelowWord = 4,
-  kNormBelowWord = 5,       // the bits of a float
-  kPrefixWord = 6,          // Rank
-  kFreeWord = 10,           // see Window
-  kSelectedLimitWord = 11,  // Rank
-  kOthersLimitWord = 15,    // Rank
-  kNumRuleWords = 19
+  kNormBelowWord = 6,       // the bits of a float
+  kPrefixWord = 7,          // Rank
+  kFreeWord = 11,           // see Window
+  kSelectedLimitWord = 12,  // Rank
+  kOthersLimitWord = 16,    // Rank
+  kNumRuleWords = 20
 };
 
 // The order in which rows leave: by score, then by hash, which no two keys share.
@@ -83,7 +84,7 @@ struct Rule {
   uint64_t use;    // what one by it weighs, kDecayingLfu only
   uint64_t unused_for;
   uint64_t unused_since;
-  uint32_t high_below;
+  uint64_t high_below;
   float norm_below;
 };
 
@@ -98,7 +99,7 @@ DYNEMB_HD Rule read_rule(RuleArgs const& args) {
           decays ? pack_weight(clock, scores.halflife) : 0,
           read_words(words, kUnusedForWord),
           read_words(words, kUnusedSinceWord),
-          words[kHighBelowWord],
+          read_words(words, kHighBelowWord),
           bits_to_float(words[kNormBelowWord])};
 }
 
@@ -107,12 +108,17 @@ DYNEMB_HD bool is_used_before(uint64_t age, uint64_t clock, uint64_t since) {
 }
 
 // A decaying count is compared as what it weighs beside a use by the latest lookup.
-DYNEMB_HD bool is_high_below(Rule const& rule, uint64_t score) {
+DYNEMB_HD bool is_high_below(Rule const& rule, RuleArgs const& args, uint64_t score, int64_t slot) {
+  if (rule.scores.policy == ScorePolicy::kCustomized) {
+    return *given_at(args.table, static_cast<int32_t>(slot)) < rule.high_below;
+  }
   auto const high = high_of(score);
   if (rule.scores.policy != ScorePolicy::kDecayingLfu) return high < rule.high_below;
   auto const passed = static_cast<uint32_t>(rule.use >> 32);
   auto const epochs = epochs_since(score, rule.clock, passed, rule.scores.halflife);
-  return halved(high, epochs) < uint64_t{rule.high_below} * static_cast<uint32_t>(rule.use);
+  // A count has 30 bits, and what is above it is all the same.
+  auto const below = rule.high_below < kHighScoreLimit + 1 ? rule.high_below : kHighScoreLimit + 1;
+  return halved(high, epochs) < below * static_cast<uint32_t>(rule.use);
 }
 
 // Which of the comparisons hold, of those that the rule makes. All threads of a GPU take the same
@@ -125,7 +131,9 @@ DYNEMB_HD uint32_t comparisons_that_hold(Rule const& rule, RuleArgs const& args,
     if (age > rule.unused_for) holds |= kUnusedFor;
     if (is_used_before(age, rule.clock, rule.unused_since)) holds |= kUnusedSince;
   }
-  if ((rule.fields & kHighBelow) != 0 && is_high_below(rule, score)) holds |= kHighBelow;
+  if ((rule.fields & kHighBelow) != 0 && is_high_below(rule, args, score, slot)) {
+    holds |= kHighBelow;
+  }
   if (args.norms != nullptr && args.norms[slot] < rule.norm_below) holds |= kNormBelow;
   return holds & rule.fields & kRuleComparisons;
 }
@@ -137,8 +145,12 @@ DYNEMB_HD bool is_selected(Rule const& rule, RuleArgs const& args, uint64_t scor
   return wanted != 0 && holds == wanted;
 }
 
-// Rank::score of a row.
-DYNEMB_HD uint64_t rank_score(Rule const& rule, uint64_t score) {
+// Rank::score of a row, at least 1: 0 is that of no row (RuleErasure::is_none).
+DYNEMB_HD uint64_t rank_score(Rule const& rule, RuleArgs const& args, uint64_t score,
+                              int64_t slot) {
+  if (rule.scores.policy == ScorePolicy::kCustomized) {
+    return *given_at(args.table, static_cast<int32_t>(slot)) + 1;
+  }
   if (rule.scores.policy != ScorePolicy::kDecayingLfu) return score;
   auto const passed = static_cast<uint32_t>(rule.use >> 32);
   return decaying_rank(score, rule.clock, passed, rule.scores.halflife);
@@ -207,7 +219,7 @@ class RuleBins {
 
   DYNEMB_HD Place of(RuleArgs const& args, Entry const& entry, int64_t slot) const {
     if (!may_leave(entry)) return {-1, 0};
-    auto const score = rank_score(rule_, entry.score);
+    auto const score = rank_score(rule_, args, entry.score, slot);
     auto word = score;
     if (window_.is_of_hash()) {
       if (score != window_.prefix.score) return {-1, 0};
@@ -256,7 +268,7 @@ class RuleErasure {
     auto const selected = is_selected(rule_, args, entry.score, slot);
     Rank const limit{selected ? selected_.score : others_.score,
                      selected ? selected_.hash : others_.hash};
-    auto const score = rank_score(rule_, entry.score);
+    auto const score = rank_score(rule_, args, entry.score, slot);
     if (score != limit.score) return score < limit.score;  // so few rows are hashed
     return hash_key(entry.key, args.table.hash) <= limit.hash;
   }

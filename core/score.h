@@ -9,7 +9,8 @@
 // no memory of its own:
 //   kStep, kTimestamp  clock (a count of lookups, or nanoseconds)
 //   kLfu               occurrences << 32 | low half of the clock
-//   kCustomized        the user's score << 32 | low half of the clock
+//   kCustomized        clock; the score that the user gives stands apart (core/given.h), and the
+//                      row with the lowest given score is evicted first
 //   kDecayingLfu       decaying count << 32 | low half of the clock, see below
 //
 // A decaying count weighs a use half as much for each half-life that has passed since. Lookups are
@@ -46,14 +47,19 @@ struct ScoreRule {
 // What the lookups of one table share.
 struct Touch {
   uint64_t clock;
-  uint64_t given;  // kCustomized: the user's score; kDecayingLfu: pack_weight
+  uint64_t given;  // kCustomized: of core/given.h, with kGivenBit; kDecayingLfu: pack_weight
 };
 
 constexpr uint64_t kEmptyScore = 0;
 constexpr uint64_t kPinBit = uint64_t{1} << 62;
 constexpr uint64_t kHighScoreLimit = 0x3fffffffu;  // what fits above the clock, below kPinBit
 
-DYNEMB_HD bool is_packed(ScorePolicy policy) { return policy >= ScorePolicy::kLfu; }
+// Do new rows, and those that a lookup finds, take more than the clock?
+DYNEMB_HD bool takes_more_than_clock(ScorePolicy policy) { return policy >= ScorePolicy::kLfu; }
+
+DYNEMB_HD bool is_packed(ScorePolicy policy) {
+  return takes_more_than_clock(policy) && policy != ScorePolicy::kCustomized;
+}
 
 DYNEMB_HD bool is_pinned(uint64_t score) { return (score & kPinBit) != 0; }
 DYNEMB_HD uint64_t without_pin(uint64_t score) { return score & ~kPinBit; }
@@ -167,20 +173,16 @@ DYNEMB_HD uint64_t pack_uses(uint64_t count, uint64_t clock) {
   return pack_score(count < kMostUses ? count : kMostUses, clock);
 }
 
-// What `uses` more occurrences make of a score.
+// What `uses` more occurrences make of a packed score.
 DYNEMB_HD uint64_t next_score(ScoreRule const& rule, uint64_t score, Touch const& use,
                               uint32_t uses) {
   auto const high = high_of(score);
   auto const pin = score & kPinBit;
   if (rule.policy == ScorePolicy::kLfu) return pin | pack_uses(high + uses, use.clock);
-  if (rule.policy == ScorePolicy::kDecayingLfu) {
-    auto const passed = static_cast<uint32_t>(use.given >> 32);
-    auto const epochs = epochs_since(score, use.clock, passed, rule.halflife);
-    auto const more = uint64_t{uses} * static_cast<uint32_t>(use.given);
-    return pin | pack_uses(halved(high, epochs) + more, use.clock);
-  }
-  auto const keep = is_touched(rule.policy, score, use.clock) && high > use.given;
-  return pin | pack_score(keep ? high : use.given, use.clock);
+  auto const passed = static_cast<uint32_t>(use.given >> 32);
+  auto const epochs = epochs_since(score, use.clock, passed, rule.halflife);
+  auto const more = uint64_t{uses} * static_cast<uint32_t>(use.given);
+  return pin | pack_uses(halved(high, epochs) + more, use.clock);
 }
 
 // What a use adds to the count of a row that this lookup has marked already.
@@ -200,7 +202,7 @@ DYNEMB_HD void touch(uint64_t* address, ScoreRule const& rule, Touch const& use,
     return;
   }
   for (;;) {
-    if (rule.policy != ScorePolicy::kCustomized && is_touched(rule.policy, seen, use.clock)) {
+    if (is_touched(rule.policy, seen, use.clock)) {
       // Marked already: only the count moves. At its limit it stays, whatever other threads add.
       if (high_of(seen) >= kMostUses) return;
       auto const more = count_of(rule, use, uses);

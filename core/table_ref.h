@@ -18,6 +18,7 @@ namespace dynemb {
 constexpr int kBucketCapacity = 128;                // slots
 constexpr int kBucketBytes = kBucketCapacity * 17;  // 128 digests, 128 entries
 constexpr int kEntriesOffset = kBucketCapacity;     // bytes into a bucket
+constexpr int kGivenBytes = kBucketCapacity * 8;    // behind a bucket of a customized table
 constexpr int kMaxStates = 4;                       // optimizer arrays of one table
 
 // Places in a row of the counters of a table, 64 bits each. There is a row for every shard that the
@@ -88,7 +89,7 @@ enum OnFull : int16_t {
 };
 
 struct TableRef {
-  uint8_t* index;             // [local_buckets, kBucketBytes]
+  uint8_t* index;             // [local_buckets, bucket_bytes(policy)]
   void* values;               // [local_buckets * 128, dim] of value_type
   float* states[kMaxStates];  // [local_buckets * 128, state_width]; or of bfloat16, see half_states
   uint64_t* counters;         // [counter_rows, kNumCounters]
@@ -118,8 +119,13 @@ DYNEMB_HD uint32_t num_slots(TableRef const& table) {
   return static_cast<uint32_t>(table.local_buckets * kBucketCapacity);
 }
 
+// From one bucket to the next: those of a customized table have given scores behind them.
+DYNEMB_HD int64_t bucket_bytes(ScorePolicy policy) {
+  return policy == ScorePolicy::kCustomized ? kBucketBytes + kGivenBytes : kBucketBytes;
+}
+
 DYNEMB_HD Bucket bucket_at(TableRef const& table, int64_t local_bucket) {
-  auto* const base = table.index + local_bucket * kBucketBytes;
+  auto* const base = table.index + local_bucket * bucket_bytes(table.policy);
   return {base, reinterpret_cast<Entry*>(base + kEntriesOffset)};
 }
 

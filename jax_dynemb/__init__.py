@@ -23,6 +23,7 @@ from jax_dynemb._errors import DamagedFileError as DamagedFileError
 from jax_dynemb._hash_ids import hash_ids as hash_ids
 from jax_dynemb._ids import ids as ids
 from jax_dynemb._ids import now as now
+from jax_dynemb._scores import scores as scores
 from jax_dynemb._version import __version__ as __version__
 from jax_dynemb.config import ScoreStrategy as ScoreStrategy
 from jax_dynemb.config import TableConfig as TableConfig

@@ -159,7 +159,19 @@ class TableSpec:
     @property
     def takes_given(self) -> bool:
         """Whether a lookup brings a number for the table: its score, or the time."""
-        return self.takes_time or self.score_strategy is ScoreStrategy.CUSTOMIZED
+        return self.takes_time or self.has_given_scores
+
+    @property
+    def has_given_scores(self) -> bool:
+        """Whether scores that users give stand behind each bucket (core/given.h)."""
+        return self.score_strategy is ScoreStrategy.CUSTOMIZED
+
+    @property
+    def index_words(self) -> int:
+        """Words of a bucket in the index."""
+        constants = _ffi.constants()
+        given = constants["given_words"] if self.has_given_scores else 0
+        return constants["bucket_words"] + given
 
     @property
     def num_slots(self) -> int:

@@ -141,7 +141,13 @@ class Twins:
     ) -> tuple[dict[str, np.ndarray], tuple[Any, Any]]:
         """Looks up for training and returns the rows and both residuals."""
         words = None if now is None else np.array([now], np.uint64).view(np.uint32)
-        on_device = _map(to_device, ids), _floats(weights), scores, counts, words
+        on_device = (
+            _map(to_device, ids),
+            _floats(weights),
+            _words(scores),
+            counts,
+            words,
+        )
         rows, residual, self.state = self.jit.lookup(self.state, *on_device, **flags)
         expected, expected_residual = self.oracle.lookup(
             ids, weights, scores, counts=counts, now=now, **flags
@@ -437,6 +443,18 @@ def gradients(shape: Sequence[int], seed: int) -> np.ndarray:
 
 def _map(function: Callable, values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: function(value) for key, value in values.items()}
+
+
+def _words(scores: Any) -> Any:
+    """Scores of 64 bits as jit takes them."""
+    if scores is None:
+        return None
+
+    def one(x: Any) -> Any:
+        wide = not isinstance(x, jax.Array) and np.asarray(x).dtype.itemsize == 8
+        return jde.scores(x) if wide else x
+
+    return {name: one(x) for name, x in scores.items()}
 
 
 def _floats(values: Mapping[str, Any] | None) -> dict[str, np.ndarray] | None:

@@ -67,6 +67,7 @@ PYTHON_FLOORS = {
     "_names": 3,
     "_ids": 3,
     "_removal_options": 3,
+    "_scores": 3,
     "_row_formats": 3,
     "_seed": 3,
     "_table_sizes": 3,

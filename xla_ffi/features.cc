@@ -97,7 +97,7 @@ void set_uses(BufferReader& reader, CallFeatures const& call, int32_t f) {
   auto const& table = call.tables[call.features[f].table];
   auto const is_scored = table.policy == ScorePolicy::kCustomized;
   reader.expect(uses.dimensions().size() == (is_scored ? 2u : 1u),
-                "uses have a second row, of scores, where the table is customized and only there");
+                "uses have two more rows, of scores, where the table is customized and only there");
 }
 
 void set_rows(BufferReader& reader, ffi::AnyBuffer const& array, int64_t const* fields, int32_t dim,

@@ -123,6 +123,7 @@ nb::dict constants() {
   nb::dict result;
   result["bucket_capacity"] = kBucketCapacity;
   result["bucket_words"] = kBucketBytes / 4;
+  result["given_words"] = kGivenBytes / 4;
   result["keys_word"] = (kEntriesOffset + offsetof(Entry, key)) / 4;
   result["scores_word"] = (kEntriesOffset + offsetof(Entry, score)) / 4;
   result["slot_words"] = sizeof(Entry) / 4;
@@ -157,7 +158,7 @@ nb::dict constants() {
   result["num_ancestors"] = kNumAncestors;
   result["num_nonces"] = kNumNonces;
   result["use"] = kUse;
-  result["most_given_score"] = kHighScoreLimit;
+  result["most_packed"] = kHighScoreLimit;
   result["table_parts"] = names("whole", "index", "rows");
   result["tier_counters"] = names("hits", "misses", "promoted", "prefetched", "bypassed",
                                   "written_back", "updated_home", "departed", "ring_full", "held");

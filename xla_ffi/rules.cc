@@ -97,10 +97,13 @@ struct NamedBuffer {
 
 constexpr int32_t kBucketWords = kBucketBytes / 4;
 constexpr int32_t kStampWords = sizeof(Stamp) / 4;
+constexpr int32_t kGivenBucketWords = (kBucketBytes + kGivenBytes) / 4;
 
 // In the order of BufferRule.
 constexpr NamedBuffer kBuffers[] = {
-    {BufferRule::kIndex, "index", {{kU32, 2, {kBuckets, kBucketWords}}, {}}},
+    {BufferRule::kIndex,
+     "index",
+     {{kU32, 2, {kBuckets, kBucketWords}}, {kU32, 2, {kBuckets, kGivenBucketWords}}}},
     {BufferRule::kValues, "values", {{kFloats, 2, {kArraySlots, kDim}}, {}}},
     {BufferRule::kPackedValues, "packed values", {{kU8, 2, {kArraySlots, kRowBytes}}, {}}},
     {BufferRule::kState,
@@ -117,7 +120,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kPairs, "ids", {{kU32, 2, {kNumIds, 2}}, {}}},
     {BufferRule::kOffsets, "offsets", {{kS32, 1, {kNumOffsets}}, {}}},
     {BufferRule::kWeights, "weights", {{kF32, 1, {kNumIds}}, {}}},
-    {BufferRule::kUses, "uses", {{kU32, 1, {kNumIds}}, {kU32, 2, {2, kNumIds}}}},
+    {BufferRule::kUses, "uses", {{kU32, 1, {kNumIds}}, {kU32, 2, {3, kNumIds}}}},
     {BufferRule::kRows, "rows", {{kFloats, 2, {kNumBags, kDim}}, {}}},
     {BufferRule::kSharedRows, "shared rows", {{kFloats, 1, {kElements}}, {}}},
     {BufferRule::kGradients, "gradients", {{kFloats, 2, {kNumBags, kDim}}, {}}},

@@ -39,6 +39,10 @@ void read_packed_values(BufferReader& reader, int64_t const* packed, TableRef& a
   arrays.value_type = static_cast<ValueType>(packed[kPackedValueType]);
 }
 
+ScorePolicy policy_of(int64_t const* fields) {
+  return static_cast<ScorePolicy>(fields[kTablePolicy]);
+}
+
 // Arrays of a call, as if one table filled them.
 TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts const& parts,
                      int64_t const* packed, bool aliased, Admission* admission, Removals* removals,
@@ -56,6 +60,7 @@ TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts con
     auto const index = next(BufferRule::kIndex);
     arrays.index = static_cast<uint8_t*>(index.untyped_data());
     arrays.local_buckets = dimension(index, 0);
+    check_bucket(reader, index, fields);
     sizes.set(kArraySlots, arrays.local_buckets * kBucketCapacity);
   }
   if (part == kIndexPart) {
@@ -165,7 +170,7 @@ void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields,
   auto const slot = bucket * kBucketCapacity;
   table.num_buckets = static_cast<uint64_t>(fields[kTableNumBuckets]);
   table.local_buckets = buckets;
-  table.index += bucket * kBucketBytes;
+  table.index += bucket * bucket_bytes(policy_of(fields));
   if (table.values != nullptr) {
     auto const element = table.value_type == ValueType::kFloat32 ? 4 : 2;
     auto const bytes = packed != nullptr ? packed_bytes(packed) : table.dim * element;
@@ -180,6 +185,11 @@ void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields,
 }
 
 }  // namespace
+
+void check_bucket(BufferReader& reader, ffi::AnyBuffer const& index, int64_t const* fields) {
+  reader.expect(dimension(index, 1) * 4 == bucket_bytes(policy_of(fields)),
+                "a customized table, and no other, has given scores behind its buckets");
+}
 
 bool check_tables(BufferReader& reader, TableAttrs const& attrs) {
   if (!reader.records(RecordRule::kTables, attrs.tables)) return false;
@@ -216,6 +226,9 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
       owner = t;
     }
     auto& table = tables[t] = arrays;
+    auto const bytes = bucket_bytes(policy_of(attrs.tables.begin() + owner * kNumTableFields));
+    reader.expect(bucket_bytes(policy_of(fields)) == bytes,
+                  "a customized table shares its arrays with such tables only");
     if (fields[kTablePart] == kRowsPart) {
       count_rows_part(reader, table, fields);
     } else {
@@ -256,7 +269,7 @@ void take_state(TableRef& table, int s, ffi::AnyBuffer const& state) {
 
 void describe_table(TableAttrs const& attrs, int32_t t, TableRef& table) {
   auto const* const fields = attrs.tables.begin() + t * kNumTableFields;
-  table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
+  table.policy = policy_of(fields);
   table.evicts = static_cast<OnFull>(fields[kTableEvicts]);
   table.halflife = static_cast<uint32_t>(std::max<int64_t>(1, fields[kTableHalflife]));
   table.skips_nonfinite = static_cast<int16_t>(fields[kTableSkipsNonfinite]);

@@ -41,6 +41,9 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
                  int32_t count, TableRef* tables, Admission* admissions = nullptr,
                  Removals* removals = nullptr, Departures* departures = nullptr);
 
+// The words of a bucket of an index are those of the table's policy.
+void check_bucket(BufferReader& reader, ffi::AnyBuffer const& index, int64_t const* fields);
+
 // A ring of departed rows; it has a header, and room for one row or more.
 Departures read_ring(ffi::AnyBuffer const& ring);
 

@@ -16,7 +16,7 @@ constexpr int64_t kRowsAheadBytes = int64_t{256} << 10;
 
 void prefer_pages(TableRef const& table, RowCode code, HugePages& pages) {
   auto const rows = size_t(table.local_buckets) * kBucketCapacity;
-  pages.prefer(table.index, size_t(table.local_buckets) * kBucketBytes);
+  pages.prefer(table.index, size_t(table.local_buckets * bucket_bytes(table.policy)));
   pages.prefer(table.values, rows * size_t(packed_row_bytes(code, table.dim)));
 }
 

@@ -100,13 +100,17 @@ struct Lookup {
     auto const* const uses = args.uses[chunk.feature];
     auto const num_ids = task.feature.num_ids;
     auto const touches = args.admissions[task.feature.table].keeps_scores == 0;
+    auto const is_given = table.policy == ScorePolicy::kCustomized;
     Events events;
     probe_rows(task, chunk, &open[size_t(index)].bags,
                [&](int64_t position, int32_t slot, Entry* entry) {
                  if (__builtin_expect(slot < 0, 0))
                    return without_row(index, chunk, slot, position, &events);
                  if (!touches) return slot;
-                 if (__builtin_expect(uses == nullptr, 1)) {
+                 if (__builtin_expect(is_given, 0)) {
+                   auto const own = touch_at(used, rule.policy, uses, num_ids, position);
+                   touch_given(table, slot, own, uses != nullptr);
+                 } else if (__builtin_expect(uses == nullptr, 1)) {
                    touch(&entry->score, rule, used);
                  } else {
                    auto const own = touch_at(used, rule.policy, uses, num_ids, position);
@@ -322,6 +326,14 @@ struct Lookup {
     events.add_to(table);
   }
 
+  void raise_chunk(int64_t /*index*/, FeatureChunk const& chunk) {
+    if (!raises_given(args, chunk.feature)) return;
+    auto const& feature = feature_of(chunk);
+    for (auto i = chunk.begin; i < chunk.end; ++i) {
+      raise_given(table_of(feature), feature, args.uses[chunk.feature], i);
+    }
+  }
+
   using Phase = void (Lookup::*)(int64_t, FeatureChunk const&);
 
   void run(Phase phase) {
@@ -340,6 +352,13 @@ struct Lookup {
   bool counts_any_keys() const {
     return std::any_of(args.admissions, args.admissions + args.num_tables,
                        [](Admission const& a) { return counts_keys(a.rule); });
+  }
+
+  bool raises_any() const {
+    for (int32_t f = 0; f < args.num_features; ++f) {
+      if (raises_given(args, f)) return true;
+    }
+    return false;
   }
 
   bool any_missing() const {
@@ -365,6 +384,7 @@ void lookup(LookupArgs const& args, ThreadPool const& pool) {
     operation.run(&Lookup::resolve_chunk);
     operation.run(&Lookup::write_open_bags);
   }
+  if (operation.raises_any()) operation.run(&Lookup::raise_chunk);
 }
 
 }  // namespace dynemb::cpu

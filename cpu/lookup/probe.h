@@ -20,7 +20,8 @@
 
 namespace dynemb::cpu {
 
-static_assert(kBucketBytes % kBucketCapacity == 0, "^ kHalfBucket leads from half to half");
+static_assert(kBucketBytes % kBucketCapacity == 0 && kGivenBytes % kBucketCapacity == 0,
+              "^ kHalfBucket leads from half to half");
 
 // Ids. With half as many a core has fewer misses in flight than it could; more are no faster.
 constexpr int kProbeGroup = 64;
@@ -86,9 +87,10 @@ class Probe {
     if (auto const local = static_cast<uint32_t>(table_.local_buckets); local != num_buckets) {
       for (int i = 0; i < kProbeGroup; ++i) group.buckets[i] %= local;
     }
+    auto const bytes = static_cast<uint64_t>(bucket_bytes(table_.policy));
     for (int i = 0; i < kProbeGroup; ++i) {
       auto const half = static_cast<uint32_t>(preferred_half(hashes[i]));
-      auto const bucket = uint64_t{group.buckets[i]} * kBucketBytes;
+      auto const bucket = uint64_t{group.buckets[i]} * bytes;
       group.digests_at[i] = bucket + half * kHalfBucket;
       group.entries_at[i] = bucket + kEntriesOffset + half * kHalfBucket * sizeof(Entry);
       group.first_slots[i] = group.buckets[i] * kBucketCapacity + half * kHalfBucket;
@@ -153,7 +155,7 @@ class Probe {
     return static_cast<int32_t>(group.buckets[i] * kBucketCapacity) + place;
   }
   uint8_t const* digests_of(Group const& group, int i) const {
-    return table_.index + int64_t{group.buckets[i]} * kBucketBytes;
+    return table_.index + int64_t{group.buckets[i]} * bucket_bytes(table_.policy);
   }
   Entry const* entries_of(Group const& group, int i) const {
     return reinterpret_cast<Entry const*>(digests_of(group, i) + kEntriesOffset);

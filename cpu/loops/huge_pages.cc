@@ -86,7 +86,7 @@ namespace dynemb::cpu {
 
 void HugePages::prefer(TableRef const& table) {
   auto const slots = size_t(table.local_buckets) * kBucketCapacity;
-  prefer(table.index, size_t(table.local_buckets) * kBucketBytes);
+  prefer(table.index, size_t(table.local_buckets * bucket_bytes(table.policy)));
   if (table.values != nullptr) {
     prefer(table.values, slots * size_t(bytes_of(table.value_type) * table.dim));
   }

@@ -48,7 +48,7 @@ void gather_one(RowsArgs const& args, int64_t i) {
   for (int s = 0; s < table.num_states; ++s) {
     if (args.states[s] != nullptr) read_state(args, i, slot, live, s);
   }
-  if (args.scores != nullptr) args.scores[i] = live ? without_pin(*score_at(table, slot)) : 0;
+  if (args.scores != nullptr) args.scores[i] = live ? seen_score(table, slot) : 0;
 }
 
 template <class V>
@@ -104,7 +104,7 @@ void scatter_one(RowsArgs const& args, LastWriters const& writers, int64_t i) {
   if (writers.entries != nullptr && !is_last_writer(writers, slot, i)) return;
   if (args.values != nullptr) write_values<V>(args, i, slot);
   write_states(args, i, slot);
-  if (args.scores != nullptr) rescore(score_at(table, slot), args.scores[i]);
+  if (args.scores != nullptr) bring_score(table, slot, args.scores[i]);
 }
 
 void write_rows(RowsArgs const& args, LastWriters const& writers, ThreadPool const& pool) {

@@ -317,19 +317,21 @@ class BinWorker {
     return own.result;
   }
 
-  // Writes what an id has won. If it may still be displaced, or its table counts occurrences,
-  // resolve() compares the slot's key.
+  // Writes what an id has won. If it may still be displaced, or a new row takes more than the
+  // clock, resolve() compares the slot's key.
   __device__ __forceinline__ void settle(Own const& own, FullId const& id, Claim const& result,
                                          bool is_final) const {
     auto const& table = call_.view.tables[id.table];
     auto slot = kRefusedSlot;
     if (result.place >= 0) {
       slot = static_cast<int32_t>(id.bucket) * kBucketCapacity + result.place;
-      if (!is_final || is_packed(table.policy)) slot = pending(slot);
+      if (!is_final || takes_more_than_clock(table.policy)) slot = pending(slot);
     }
     if (result.won) {
-      bring_in(bucket_at(table, id.bucket), result.place, own.missing.key, id.mark,
+      auto const bucket = bucket_at(table, id.bucket);
+      bring_in(bucket, result.place, own.missing.key, id.mark,
                first_score(table.policy, call_.uses[id.table].clock));
+      begin_given(table, bucket, result.place);
     }
     call_.view.features[own.missing.feature].slots[own.missing.position] = slot;
     own.listed->won = result.won ? kFullBucket : kNotWon;

@@ -208,14 +208,20 @@ struct LookupIds {
     auto const policy = here.table.policy;
     auto const use = use_of(here);
     auto* const score = score_at(here.table, id.slot);
-    if (is_packed(policy)) {
-      auto const rule = score_rule(here.table);
+    if (takes_more_than_clock(policy)) {
+      auto own = use;
+      uint32_t count = 1;
+      auto of_id = false;
       if constexpr (kSelects) {
         auto const* const counts = selection.uses[here.feature_index];
-        auto const own = touch_at(use, policy, counts, here.feature.num_ids, position);
-        dynemb::touch(score, rule, own, uses_at(counts, position));
+        own = touch_at(use, policy, counts, here.feature.num_ids, position);
+        count = uses_at(counts, position);
+        of_id = counts != nullptr;
+      }
+      if (is_packed(policy)) {
+        dynemb::touch(score, score_rule(here.table), own, count);
       } else {
-        dynemb::touch(score, rule, use);
+        touch_given(here.table, id.slot, own, of_id);
       }
       return;
     }

@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(__grid_constant__ Rows
     read_row(tile, state_rows(args, s, i, at), written, instead);
   }
   if (args.scores != nullptr && tile.rank == 0) {
-    args.scores[i] = live ? without_pin(*score_at(args.table, slot)) : 0;
+    args.scores[i] = live ? seen_score(args.table, slot) : 0;
   }
 }
 
@@ -147,7 +147,7 @@ __device__ __forceinline__ void write_slot(RowTile const& tile, RowsArgs const& 
   if (args.values != nullptr) write_values(tile, args, i, slot);
   write_states(tile, args, i, slot);
   if (args.scores != nullptr && tile.rank == 0) {
-    rescore(score_at(args.table, slot), args.scores[i]);
+    bring_score(args.table, slot, args.scores[i]);
   }
 }
 

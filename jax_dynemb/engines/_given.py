@@ -17,10 +17,11 @@ class Given:
     """Holds scores, times and counts of one lookup.
 
     Attributes:
-      tables: by table, uint32[2]: the score of a customized table, or the words of
-        the time.
+      tables: by table, uint32[2]: the score of a customized table, whose highest bit
+        says that there is one; or the words of the time.
       counts: by feature, uint32 in the shape of its ids: how many each one stands for.
-      scores: by feature of customized tables, likewise: the score of each id.
+      scores: by feature of customized tables, two of these: the low and the high
+        words of the score of each id, with that bit.
     """
 
     tables: dict[str, jax.Array]

@@ -56,7 +56,7 @@ class EmbeddingBagCollection(TableModule):
         ids: Batch,
         weights: Mapping[str, jax.Array] | None = None,
         *,
-        scores: Mapping[str, jax.Array] | None = None,
+        scores: Mapping[str, Any] | None = None,
         counts: Mapping[str, jax.Array] | None = None,
         train: bool | None = None,
     ) -> dict[str, jax.Array]:
@@ -146,7 +146,7 @@ class EmbeddingCollection(TableModule):
         self,
         ids: Batch,
         *,
-        scores: Mapping[str, jax.Array] | None = None,
+        scores: Mapping[str, Any] | None = None,
         counts: Mapping[str, jax.Array] | None = None,
         train: bool | None = None,
     ) -> dict[str, jax.Array]:

@@ -13,6 +13,7 @@ from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
+from jax_dynemb._scores import is_pair
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import Routed
 from jax_dynemb.nnx._table_module import Ids, TableModule
@@ -83,7 +84,7 @@ class DynamicEmbed(TableModule):
         self,
         inputs: Ids | Routed,
         *,
-        scores: jax.Array | None = None,
+        scores: Any = None,
         counts: jax.Array | None = None,
         train: bool | None = None,
     ) -> Float[Array, "*shape features"]:
@@ -92,8 +93,8 @@ class DynamicEmbed(TableModule):
         Args:
           inputs: 64-bit ids of shape [...], or ``jde.Jagged``. Or what ``route``
             returned.
-          scores: the score of these rows under the customized strategy: one number, or
-            one for each id.
+          scores: the score of these rows under the customized strategy: one number or
+            the words of one, or one for each id; see ``Tables.lookup``.
           counts: in the shape of the ids, how many uses each one stands for.
           train: True inserts unseen ids; False reads only. Default: True until
             ``model.eval()``.
@@ -108,7 +109,7 @@ class DynamicEmbed(TableModule):
                 f"{sorted(map(str, inputs))}: write embed(ids). For several features "
                 "use jde.nnx.EmbeddingCollection."
             )
-        table = scores is not None and np.shape(scores) == ()
+        table = np.shape(scores) == () or is_pair(scores)
         named = None if scores is None else {self.name if table else feature: scores}
         uses = None if counts is None else {feature: counts}
         batch = inputs if isinstance(inputs, Routed) else {feature: inputs}

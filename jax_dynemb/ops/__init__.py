@@ -5,6 +5,7 @@
 from jax_dynemb.ops._batch_copy import copied_batch as copied_batch
 from jax_dynemb.ops._bucket_rows import bucket_rows as bucket_rows
 from jax_dynemb.ops._bucket_rows import fullest_buckets as fullest_buckets
+from jax_dynemb.ops._bucket_rows import given_of_index as given_of_index
 from jax_dynemb.ops._bucket_rows import keys_of_index as keys_of_index
 from jax_dynemb.ops._bucket_rows import scores_of_index as scores_of_index
 from jax_dynemb.ops._departed import evicts_nothing as evicts_nothing

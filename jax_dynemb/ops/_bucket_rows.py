@@ -16,7 +16,7 @@ from jax_dynemb import _ffi
 Ranges = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
 
 
-def bucket_rows(index: UInt32[Array, "buckets 544"]) -> Int32[Array, " buckets"]:
+def bucket_rows(index: UInt32[Array, "buckets words"]) -> Int32[Array, " buckets"]:
     """Counts the digests that are not 0; a digest is a byte, four in a word."""
     words = index[:, : _ffi.constants()["keys_word"]]
     low_bits = words & jnp.uint32(0x7F7F7F7F)
@@ -26,24 +26,41 @@ def bucket_rows(index: UInt32[Array, "buckets 544"]) -> Int32[Array, " buckets"]
 
 
 def keys_of_index(
-    index: UInt32[Array, "buckets 544"],
+    index: UInt32[Array, "buckets words"],
 ) -> tuple[UInt32[Array, "buckets 128"], UInt32[Array, "buckets 128"]]:
     """Returns the low and the high words of the keys of all slots."""
-    first, step = _ffi.constants()["keys_word"], _ffi.constants()["slot_words"]
-    return index[:, first::step], index[:, first + 1 :: step]
+    return _words_of_entries(index, "keys_word")
 
 
 def scores_of_index(
-    index: UInt32[Array, "buckets 544"],
+    index: UInt32[Array, "buckets words"],
 ) -> tuple[UInt32[Array, "buckets 128"], UInt32[Array, "buckets 128"]]:
-    """Returns the low and the high words of the scores of all slots."""
-    first, step = _ffi.constants()["scores_word"], _ffi.constants()["slot_words"]
-    return index[:, first::step], index[:, first + 1 :: step]
+    """Returns the low and the high words of the scores of all slots.
+
+    Those of a customized table are the clocks of the last uses, see
+    ``given_of_index``.
+    """
+    return _words_of_entries(index, "scores_word")
+
+
+def given_of_index(
+    index: UInt32[Array, "buckets words"],
+) -> tuple[UInt32[Array, "buckets 128"], UInt32[Array, "buckets 128"]]:
+    """Returns the same of the given scores of a customized table (core/given.h)."""
+    given = index[:, _ffi.constants()["bucket_words"] :]
+    return given[:, 0::2], given[:, 1::2]
+
+
+def _words_of_entries(index: jax.Array, first: str) -> tuple[jax.Array, jax.Array]:
+    constants = _ffi.constants()
+    begin, end = constants[first], constants["bucket_words"]
+    step = constants["slot_words"]
+    return index[:, begin:end:step], index[:, begin + 1 : end : step]
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def fullest_buckets(
-    ranges: Ranges, indexes: Mapping[str, UInt32[Array, "buckets 544"]]
+    ranges: Ranges, indexes: Mapping[str, UInt32[Array, "buckets words"]]
 ) -> Int32[Array, " tables"]:
     """Counts the rows of the fullest bucket of each table.
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -29,8 +30,8 @@ def with_uses(
       layout: of the feature.
       given: its arrays.
       counts: uint32 in the shape of the ids, or None.
-      scores: likewise, for customized tables.
-      of_table: uint32[2]: its first word is the score of ids without one.
+      scores: two of these, for customized tables: the low and the high words.
+      of_table: uint32[2], the score of ids without one.
 
     Raises:
       ValueError: a shape does not fit.
@@ -38,15 +39,14 @@ def with_uses(
     if counts is None and scores is None:
         return given
     uses = _flat(layout, "counts", counts)
-    return dataclasses.replace(
-        given, uses=join_uses(strategy, uses, _flat(layout, "scores", scores), of_table)
-    )
+    words = None if scores is None else [_flat(layout, "scores", x) for x in scores]
+    return dataclasses.replace(given, uses=join_uses(strategy, uses, words, of_table))
 
 
 def join_uses(
     strategy: ScoreStrategy | str,
     counts: jax.Array | None,
-    scores: jax.Array | None,
+    scores: Sequence[Any] | None,
     of_table: jax.Array,
 ) -> jax.Array | None:
     """Joins flat counts and scores; a customized table takes both or none.
@@ -54,22 +54,23 @@ def join_uses(
     Args:
       strategy: of the table.
       counts: uint32[n], or None: 1 each.
-      scores: uint32[n], or None: that of the table.
+      scores: their low words uint32[n] and their high ones; or None: that of the
+        table.
       of_table: uint32[2].
 
     Returns:
-      uint32[n], or uint32[2, n] of a customized table.
+      uint32[n], or uint32[3, n] of a customized table.
     """
     if strategy != ScoreStrategy.CUSTOMIZED:
         return counts
-    some = counts if scores is None else scores
+    some = counts if scores is None else scores[0]
     if some is None:
         return None
     if counts is None:
         counts = jnp.ones_like(some)
     if scores is None:
-        scores = jnp.broadcast_to(of_table[0], some.shape)
-    return jnp.stack([counts, scores])
+        scores = [jnp.broadcast_to(word, some.shape) for word in of_table]
+    return jnp.stack([counts, *scores])
 
 
 def _flat(layout: FeatureLayout, what: str, numbers: Any) -> jax.Array | None:

@@ -15,7 +15,7 @@ import numpy as np
 from jax_dynemb import _ffi
 from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.ops._bucket_rows import scores_of_index
+from jax_dynemb.ops._bucket_rows import given_of_index, scores_of_index
 from jax_dynemb.ops._call import OF_REMOVAL, Call
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.ops._tier_records import after_reading, gather_rows
@@ -115,7 +115,9 @@ def _gather_tiered(
         state = after_reading(state, values)
     else:
         rows = {"values": values.astype(jnp.float32), **states}
-    low, high = scores_of_index(state.index[jnp.where(is_live, slots, 0) // 128])
+    buckets = state.index[jnp.where(is_live, slots, 0) // 128]
+    of_index = given_of_index if table.has_given_scores else scores_of_index
+    low, high = of_index(buckets)
     column = (jnp.where(is_live, slots, 0) % 128)[:, None]
     words = [jnp.take_along_axis(x, column, axis=1) for x in (low, high)]
     scores = jnp.where(is_live[:, None], jnp.concatenate(words, axis=1), jnp.uint32(0))

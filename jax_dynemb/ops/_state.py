@@ -48,7 +48,8 @@ class TableState:
 
     Attributes:
       index: uint32[num_buckets, 544]; a bucket is 128 digests (bytes, 0 = empty), 128
-        keys and 128 scores (64 bits each).
+        keys and 128 scores (64 bits each). Of a customized table 128 given scores
+        follow, uint32[num_buckets, 800].
       values: param_dtype[num_slots, dim], the rows. Packed ones (``row_format``) are
         uint8[num_slots, bytes of a row].
       optimizer: per-row optimizer states by name, float32[num_slots, dim] or
@@ -73,7 +74,7 @@ class TableState:
         shapes are refused at no cost; "" where it is not known.
     """
 
-    index: UInt32[Array, "buckets 544"]
+    index: UInt32[Array, "buckets words"]
     values: Shaped[Array, "slots width"]
     optimizer: dict[str, Shaped[Array, "slots ..."]]
     counters: UInt32[Array, "rows counters 2"]
@@ -114,7 +115,7 @@ def empty_arrays(
     pairs = zip(tables, seeds, strict=True)
     counters = [_first_counters(table, seed, run) for table, seed in pairs]
     return TableState(
-        index=empty_index(buckets),
+        index=empty_index(buckets, first.index_words),
         values=jnp.zeros((slots, width), dtype),
         optimizer=states,
         counters=counters[0] if len(counters) == 1 else jnp.concatenate(counters),
@@ -143,7 +144,7 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
     counters = counters.at[:, column].set(old[:, column])
     counters = counters.at[:, clock].set(old[:, clock])
     counters = counters.at[:, left].set(jnp.array([1, 0], jnp.uint32))
-    index = empty_index(config.local_buckets)
+    index = empty_index(config.local_buckets, config.index_words)
     sketch = empty_sketch(config, config.local_buckets)
     if config.block is not None:
         first = config.block.first_bucket
@@ -230,7 +231,7 @@ def array_shapes(config: TableSpec) -> dict[str, tuple[tuple[int, ...], str]]:
     buckets, rows = config.local_buckets, config.counter_rows
     if config.block is not None:
         buckets, rows = config.block.num_buckets, config.block.counter_rows
-    slots, words = buckets * constants["bucket_capacity"], constants["bucket_words"]
+    slots, words = buckets * constants["bucket_capacity"], config.index_words
     if config.tier is not None:
         slots = config.device_rows
     counters = (rows, len(constants["counters"]), 2)
@@ -255,12 +256,21 @@ def _spelled(array: tuple[tuple[int, ...], str] | None) -> str:
     return "absent" if array is None else f"{array[1]}{list(array[0])}"
 
 
-def empty_index(num_buckets: int) -> UInt32[Array, "buckets 544"]:
-    """No digests, keys of all ones, scores of zero."""
+def empty_index(
+    num_buckets: int, words: int | None = None
+) -> UInt32[Array, "buckets words"]:
+    """No digests, keys of all ones, scores of zero.
+
+    Args:
+      num_buckets: how many.
+      words: of each, if given scores follow (``TableSpec.index_words``).
+    """
     constants = _ffi.constants()
-    words = constants["bucket_words"]
+    end = constants["bucket_words"]
+    words = end if words is None else words
     column = jnp.arange(words) - constants["keys_word"]  # of the first entry
     is_key = (column >= 0) & (column % constants["slot_words"] < 2)
+    is_key &= jnp.arange(words) < end
     bucket = jnp.where(is_key, jnp.uint32(0xFFFFFFFF), jnp.uint32(0))
     return jnp.broadcast_to(bucket, (num_buckets, words))
 

@@ -46,7 +46,7 @@ class Use(NamedTuple):
 
     key: int
     count: int = 1
-    score: int = 0
+    score: int | None = None
 
 
 class ReferenceTables:
@@ -89,8 +89,9 @@ class ReferenceTables:
         inputs = {f: self._bags(f, x) for f, x in ids.items()}
         for name, features in self._by_table(ids).items():
             table, given = self.tables[name], scores or {}
-            own = given.get(name, 0)
-            own = own if np.ndim(own) == 0 else 0  # a feature of that name
+            own = given.get(name)
+            if own is not None and np.ndim(own) > 0:  # a feature of that name
+                own = None
             uses = [
                 use
                 for f in features
@@ -100,7 +101,7 @@ class ReferenceTables:
             kept = self._admitted(table, uses, insert and table.config.insert)
             stays = None
             if table.config.on_full == "compete":
-                stays = table.score(None, 1, int(own))
+                stays = table.score(None, 1, None if own is None else int(own))
             self._insert_unseen(table, kept, touch, stays)
             table.counts["lookups"] += 1
         out, residual = {}, {}
@@ -301,12 +302,13 @@ class ReferenceTables:
         stays: int | None = None,
     ) -> None:
         occurrences: dict[int, int] = {}
-        storable: dict[int, tuple[int, int]] = {}  # count, highest score
+        storable: dict[int, tuple[int, int | None]] = {}  # count, highest score
         for key, count, score in uses:
             occurrences[key] = occurrences.get(key, 0) + 1
             if _storable(key):
-                total, best = storable.get(key, (0, 0))
-                storable[key] = total + count, max(best, score)
+                total, best = storable.get(key, (0, None))
+                scores_given = [x for x in (best, score) if x is not None]
+                storable[key] = total + count, max(scores_given, default=None)
         scores = {
             k: table.score(table.get(k), n, best) for k, (n, best) in storable.items()
         }
@@ -315,7 +317,7 @@ class ReferenceTables:
         for key in scores.keys() - refused - (set() if touch else there):
             row = table.get(key)
             assert row is not None
-            row.score = scores[key]
+            row.score, row.used = scores[key], table.clock
         refused |= occurrences.keys() - storable.keys()
         table.counts["refused"] += sum(occurrences[key] for key in refused)
 
@@ -356,10 +358,13 @@ def _uses(
     """The positions of a feature that are no padding."""
     n = len(bags.keys)
     own = scores.get(feature, of_table)
-    each = np.broadcast_to(np.asarray(own).reshape(-1), n)
+    each = np.broadcast_to(np.asarray(own, object).reshape(-1), n)
     many = np.broadcast_to(np.asarray(counts.get(feature, 1)).reshape(-1), n)
     pairs = zip(bags.keys, many, each, strict=True)
-    uses = [Use(int(key), int(count), int(score)) for key, count, score in pairs]
+    uses = [
+        Use(int(key), int(count), None if score is None else int(score))
+        for key, count, score in pairs
+    ]
     return [use for use, valid in zip(uses, bags.valid, strict=True) if valid]
 
 

@@ -34,7 +34,7 @@ def keys_to_remove(
         if count_below is not None:
             answers.append(table.count(row.score) < count_below)
         if score_below is not None:
-            answers.append(row.score >> 32 < score_below)
+            answers.append(row.score < score_below)
         if norm_below is not None:
             values = row.values.astype(np.float32)
             norm = np.sqrt(np.sum(values * values, dtype=np.float32))

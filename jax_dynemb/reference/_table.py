@@ -15,7 +15,7 @@ from ._optimizers import State, initial_state
 from ._rounding import round_stochastically, rounding_bits
 
 BUCKET_CAPACITY = 128
-MAX_GIVEN = 2**30 - 1  # a score of a customized table
+MAX_GIVEN = 2**62 - 1  # a score of a customized table
 MAX_FREQUENCY = 2**29  # a count that uses have reached
 USE = 256  # what a use counts at the begin of a half-life, where counts decay
 PADDING = 2**64 - 1
@@ -28,8 +28,9 @@ class Row:
 
     values: np.ndarray  # param_dtype[dim]
     state: State
-    score: int
+    score: int  # of a customized table the given one
     pinned: bool = False
+    used: int = 0  # of a customized table: the clock of the last use
     held_until: int = 0  # the number of a lookup
 
 
@@ -115,7 +116,9 @@ class ReferenceTable:
                 count *= self.weight()
             return min(before + count, MAX_FREQUENCY) << 32 | now
         if strategy == "customized":
-            return min(user_score or 0, MAX_GIVEN) << 32 | now
+            if user_score is None:
+                return row.score if row else 0
+            return min(user_score, MAX_GIVEN)
         return self.clock
 
     def _epoch(self, score: int) -> int:
@@ -155,7 +158,9 @@ class ReferenceTable:
 
         No score lies in the future: the clock moves up to that of a given one.
         """
-        packed = self.config.score_strategy.value in ("lfu", "customized")
+        if self.config.score_strategy.value == "customized":
+            return min(score, MAX_GIVEN)
+        packed = self.config.score_strategy.value == "lfu"
         score = min(max(score, 1), (2**62 if packed else 2**62 - 2**32) - 1)
         self.clock = max(self.clock, score & 0xFFFFFFFF if packed else score)
         return score
@@ -216,7 +221,7 @@ class ReferenceTable:
             state = initial_state(self.config.optimizer, self.config.dim)
             for name, dtype in self.config.state_dtype:
                 state[name] = state[name].astype(dtype).astype("f")
-            bucket[key] = Row(values, state, scores[key])
+            bucket[key] = Row(values, state, scores[key], used=self.clock)
         self.counts["inserted"] += len(accepted)
         self.counts["evicted"] += len(replaced)
         return set(newcomers[len(accepted) :])
@@ -243,26 +248,37 @@ class ReferenceTable:
     def _leavers(
         self, bucket: dict[int, Row], scores: Mapping[int, int], stays: int | None
     ) -> list[int]:
-        """Lists keys in order of eviction: lowest score, then smallest key."""
+        """Lists keys in order of eviction: lowest score, then smallest key.
+
+        Of given scores that are equal, the row that was used longest ago goes first.
+        """
         if self.config.on_full not in ("evict", "compete"):
             return []
         number = self.counts["lookups"] + 1  # of this lookup, or of the one to come
+        given = self.config.score_strategy.value == "customized"
         leavers = [
             key
             for key, row in bucket.items()
             if key not in scores and not row.pinned and row.held_until < number
         ]
         if stays is not None:
-            limit = self.rank(stays)
+            limit = self.rank(stays) + given  # the older of equal scores is lower
             leavers = [k for k in leavers if self.rank(bucket[k].score) < limit]
-        return sorted(leavers, key=lambda k: (self.rank(bucket[k].score), k))
+
+        def order(key: int) -> tuple[int, int, int]:
+            row = bucket[key]
+            return self.rank(row.score), row.used if given else 0, key
+
+        return sorted(leavers, key=order)
 
     def _fresh(self, keys: list[int]) -> np.ndarray:
         return self.initial_values(np.array(keys, np.uint64), self.config.initializer)
 
     def last_use(self, row: Row) -> int:
         """Returns the clock of the lookup that used a row last."""
-        if self.config.score_strategy.value not in ("lfu", "customized"):
+        if self.config.score_strategy.value == "customized":
+            return row.used
+        if self.config.score_strategy.value != "lfu":
             return row.score
         return self.clock - (self.clock - row.score) % 2**32
 

@@ -15,6 +15,9 @@ from jax_dynemb.rows._identity import identity_of as identity_of
 from jax_dynemb.rows._keep_best import keep_best as keep_best
 from jax_dynemb.rows._keep_best import keep_best_elsewhere as keep_best_elsewhere
 from jax_dynemb.rows._schema import Schema as Schema
+from jax_dynemb.rows._sketch_counts import counter_of as counter_of
+from jax_dynemb.rows._sketch_counts import counts_of as counts_of
+from jax_dynemb.rows._sketch_counts import resized_sketch as resized_sketch
 from jax_dynemb.rows._stored_table import StoredTable as StoredTable
 from jax_dynemb.rows._use_counts import PIN as PIN
 from jax_dynemb.rows._use_counts import leaving_order as leaving_order

@@ -17,12 +17,15 @@ class Exported(NamedTuple):
     Attributes:
       keys: int64[n].
       rows: param_dtype[n, dim].
-      scores: uint64[n], see core/score.h.
+      scores: uint64[n], see core/score.h; of a customized table the given ones.
       optimizer_state: float32[n, dim], float32[n] or int32[n] by name.
       removed: int64[m], keys that a replica has to erase before it inserts the rows;
         None unless the call passed ``known_keys``.
       pinned: bool[n], rows that no eviction and no rule removes; None where the source
         knows of no pins.
+      clocks: uint64[n], of a customized table: the clock of the lookup that used each
+        row last. None of other tables, whose scores say it, and where the source does
+        not have it.
     """
 
     keys: np.ndarray
@@ -31,6 +34,7 @@ class Exported(NamedTuple):
     optimizer_state: dict[str, np.ndarray]
     removed: np.ndarray | None = None
     pinned: np.ndarray | None = None
+    clocks: np.ndarray | None = None
 
 
 def part(chunk: Exported, which: Any) -> Exported:
@@ -41,6 +45,7 @@ def part(chunk: Exported, which: Any) -> Exported:
         scores=chunk.scores[which],
         optimizer_state={k: v[which] for k, v in chunk.optimizer_state.items()},
         pinned=None if chunk.pinned is None else chunk.pinned[which],
+        clocks=None if chunk.clocks is None else chunk.clocks[which],
     )
 
 
@@ -56,13 +61,15 @@ def joined(chunks: list[Exported]) -> Exported:
             name: np.concatenate([each.optimizer_state[name] for each in chunks])
             for name in chunks[0].optimizer_state
         },
-        pinned=_joined_pins(chunks),
+        pinned=_if_all([each.pinned for each in chunks]),
+        clocks=_if_all([each.clocks for each in chunks]),
     )
 
 
-def _joined_pins(chunks: list[Exported]) -> np.ndarray | None:
-    pins = [each.pinned for each in chunks if each.pinned is not None]
-    return np.concatenate(pins) if len(pins) == len(chunks) else None
+def _if_all(arrays: list[np.ndarray | None]) -> np.ndarray | None:
+    """Joins arrays; None where one is missing."""
+    there = [each for each in arrays if each is not None]
+    return np.concatenate(there) if len(there) == len(arrays) else None
 
 
 def padded(chunk: Exported, size: int) -> Exported:
@@ -79,4 +86,5 @@ def padded(chunk: Exported, size: int) -> Exported:
         scores=longer(chunk.scores, 1),
         optimizer_state={k: longer(v) for k, v in chunk.optimizer_state.items()},
         pinned=None if chunk.pinned is None else longer(chunk.pinned),
+        clocks=None if chunk.clocks is None else longer(chunk.clocks, 1),
     )

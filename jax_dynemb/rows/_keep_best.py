@@ -78,17 +78,21 @@ def _best(chunk: Exported, config: TableConfig) -> Exported:
     scores = chunk.scores
     if chunk.pinned is not None:
         scores = scores | np.where(chunk.pinned, PIN, np.uint64(0))
-    order, fits = _ranked(chunk.keys, scores, config)
+    order, fits = _ranked(chunk.keys, scores, config, chunk.clocks)
     return part(chunk, order[fits])
 
 
 def _ranked(
-    keys: np.ndarray, scores: np.ndarray, config: TableConfig
+    keys: np.ndarray,
+    scores: np.ndarray,
+    config: TableConfig,
+    clocks: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows by bucket, the best first; and which of these their bucket has room for."""
     buckets = _buckets(keys, config)
     leaving = leaving_order(scores, config.lfu_halflife or 0)
-    order = np.lexsort((~keys.view(np.uint64), ~leaving, buckets))
+    later = () if clocks is None else (~clocks,)
+    order = np.lexsort((~keys.view(np.uint64), *later, ~leaving, buckets))
     ordered = buckets[order]
     first = np.searchsorted(ordered, ordered)
     room = _ffi.constants()["bucket_capacity"]

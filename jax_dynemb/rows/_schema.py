@@ -27,6 +27,8 @@ class Schema:
       key_dtype: "int64" or "int32".
       score_strategy: value of ``jde.ScoreStrategy``; "" if not known.
       lfu_halflife: of ``TableConfig``; 0 where counts do not decay.
+      score_bits: of the given scores of a customized table; 0 in what earlier versions
+        wrote: 30 bits, above a clock.
       optimizer: "kind" ("optax" for a transformation, "" if not known) and the
         hyper-parameters of a fused one; a schedule's learning rate is None.
       states: shapes of the optimizer states of a row by name.
@@ -50,6 +52,7 @@ class Schema:
     key_dtype: str = "int64"
     score_strategy: str = ""
     lfu_halflife: int = 0
+    score_bits: int = 0
     optimizer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     states: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     state_dtype: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -79,6 +82,7 @@ class Schema:
             key_dtype=config.key_dtype,
             score_strategy=ScoreStrategy(config.score_strategy).value,
             lfu_halflife=config.lfu_halflife or 0,
+            score_bits=62 if config.score_strategy == "customized" else 0,
             optimizer=_optimizer(config.optimizer, step),
             states={name: spec.shape for name, spec in config.states.items()},
             state_dtype=dict(config.state_dtype),
@@ -116,7 +120,8 @@ class Schema:
         """
         fields = dataclasses.asdict(self)
         # Files of tables that do not use them stay as they were.
-        left_out = {k for k in ("state_dtype", "lfu_halflife") if not fields[k]}
+        names = ("state_dtype", "lfu_halflife", "score_bits")
+        left_out = {k for k in names if not fields[k]}
         left_out |= set() if secret else {"hash_seed"}
         return {k: fields[k] for k in fields if k not in left_out}
 
@@ -130,14 +135,18 @@ class Schema:
         """Counts the bytes of a row with its states, key and score, in memory."""
         bits = {"float32": 32, "int8": 8, "int4": 4}.get(self.param_dtype, 16)
         numbers = sum(4 * (shape[0] if shape else 1) for shape in self.states.values())
-        return -(-bits * self.dim // 8) + numbers + 17
+        given = 8 if self.score_strategy == "customized" else 0
+        return -(-bits * self.dim // 8) + numbers + 17 + given
 
 
-def _counter(config: TableConfig) -> dict[str, str]:
-    """How ids without a row are counted, where that is not by a sketch."""
+def _counter(config: TableConfig) -> dict[str, Any]:
+    """How ids without a row are counted."""
     rule = config.admission
-    exact = isinstance(rule, Frequency) and rule.counts_keys
-    return {"counter": "exact"} if exact else {}
+    if not isinstance(rule, Frequency):
+        return {}
+    if rule.counts_keys:
+        return {"counter": "exact"}
+    return {"counter": "sketch", "counter_bits": rule.counter_bits}
 
 
 def _optimizer(optimizer: Any, step: int | None) -> dict[str, Any]:

@@ -24,6 +24,8 @@ class StoredTable:
       counters: of the table, by name; empty if the source has none.
       chunks: starts to read; every key comes once.
       index: starts to read keys int64[n] and scores uint64[n] only.
+      counted: reads ids without a row int64[m] and how often they have occurred,
+        int64[m]; None where the source does not know them.
       head: of the log of removed keys, see ``Tables.take_removed``; None without one.
       identity: of the table and its moment; None where the source has none.
     """
@@ -35,3 +37,4 @@ class StoredTable:
     index: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
     head: tuple[int, ...] | None = None
     identity: Identity | None = None
+    counted: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None

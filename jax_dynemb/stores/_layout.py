@@ -117,9 +117,10 @@ class Layout:
             for name, begin, end, dtype, shape in self._fields
         }
         states = {k: values[f"state {k}"] for k in self.schema.states}
-        return Exported(
-            np.asarray(keys).view(np.int64), values["row"], values["score"], states
-        )
+        scores = values["score"]
+        if self.schema.score_strategy == "customized" and not self.schema.score_bits:
+            scores = scores >> np.uint64(32)  # as earlier versions wrote them
+        return Exported(np.asarray(keys).view(np.int64), values["row"], scores, states)
 
     def rows(self, packed: np.ndarray) -> np.ndarray:
         """Reads the columns alone: param_dtype[n, dim]."""
@@ -155,6 +156,8 @@ class Layout:
         Raises:
           ValueError: naming what differs.
         """
+        strategies = (self.schema.score_strategy, other.schema.score_strategy)
+        of_any_score = strategies != ("customized", "customized")
         differs = [
             f"{name} {theirs} there, {ours} here"
             for (name, ours), theirs in zip(
@@ -162,6 +165,7 @@ class Layout:
             )
             if ours != theirs
             and not (name == "score_strategy" and "" in (ours, theirs))
+            and not (name == "score_bits" and of_any_score)
         ]
         if differs:
             raise ValueError(
@@ -177,6 +181,7 @@ class Layout:
             "param_dtype": schema.param_dtype,
             "key_dtype": schema.key_dtype,
             "score_strategy": schema.score_strategy,
+            "score_bits": schema.score_bits,
             "states": {k: tuple(v) for k, v in sorted(schema.states.items())},
             "counts": self.counts,
         }

@@ -56,13 +56,21 @@ def insert_chunks(
             for each in kept
             if each in batch.optimizer_state
         }
-        words = words_of(batch.scores) if scores else None
+        words = _score_words(config, batch) if scores else None
         for ids in id_arrays(config, batch.keys):
             # One batch is stored while the next is made, no more: each holds memory.
             jax.block_until_ready(state.counters)
             state = _insert(coll, name, state, ids, batch.rows, states, words)
         state = _with_pins(coll, name, state, batch)
     return state
+
+
+def _score_words(config: TableConfig, batch: Exported) -> np.ndarray:
+    """Scores as ``insert`` takes them; with clocks behind them where there are such."""
+    words = words_of(batch.scores)
+    if batch.clocks is None or config.score_strategy != "customized":
+        return words
+    return np.concatenate([words, words_of(batch.clocks)], axis=1)
 
 
 def _with_pins(

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb.admission import Frequency
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import Engine, States
+from jax_dynemb.ops import scores_of_index
 
 
 def counted(
@@ -36,7 +39,7 @@ def counted(
     keys, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)]
     for first in range(0, rule.block_words, words):
         # One bucket for each of the table's: what an index looks like.
-        index = sketch[:, first : first + words]
+        index = _with_scores(table, sketch[:, first : first + words])
         read = {arrays: dataclasses.replace(state[arrays], index=index)}
         for some, scores in engine.index({**state, **read}, table.name):
             there = some != -1  # the score of an admitted key stays
@@ -45,3 +48,11 @@ def counted(
     ids = np.concatenate(keys)
     order = np.argsort(ids)
     return ids[order], np.concatenate(counts)[order]
+
+
+def _with_scores(table: TableConfig, index: jax.Array) -> jax.Array:
+    """The buckets of an index of this table: its scores where it would have them."""
+    if table.score_strategy != "customized":
+        return index
+    scores = jnp.stack(scores_of_index(index), axis=-1)
+    return jnp.concatenate([index, scores.reshape(index.shape[0], -1)], axis=1)

@@ -12,13 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jax_dynemb._scores import given, is_pair, score_words
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import Catalog, Given
-from jax_dynemb.engines.shard import MAX_CUSTOMIZED, customized
 from jax_dynemb.jagged import Jagged
 from jax_dynemb.table._arguments import check_mapping
 
 ByName = Mapping[str, Any]
+_MOST_COUNT = 2**30 - 1  # above the clock (core/score.h)
 
 
 def given_of(
@@ -46,37 +47,52 @@ def given_of(
     scores, counts = scores or {}, counts or {}
     check_mapping(scores, "scores", "table", tables.tables)
     check_mapping(counts, "counts", "feature", tables.features)
-    by_table = {name: x for name, x in scores.items() if np.shape(x) == ()}
-    by_feature = {name: x for name, x in scores.items() if name not in by_table}
+    by_table, by_feature = _split(tables, ids, scores)
     for name in by_table:
         _check_customized(tables.dynamic_table(name, "scores"))
     time = None if now is None else _time(now)
     words = {
-        name: _words(config, by_table.get(name, 0), time)
+        name: _words(config, by_table.get(name), time)
         for name, config in tables.dynamic.items()
     }
-    of_ids = {}
-    for feature, x in by_feature.items():
-        config = tables.config_of(feature)
-        _check_customized(config)
-        if config.on_full == "compete":
-            raise ValueError(
-                f"Table '{config.name}' has on_full='compete', which compares rows "
-                "with one score of the whole lookup. Give it one score, or use "
-                "on_full='evict'."
-            )
-        of_ids[feature] = _per_id(tables, ids, "scores", feature, x)
+    of_ids = {f: _scores_of_ids(tables, ids, f, x) for f, x in by_feature.items()}
     uses = {}
     for feature, x in counts.items():
         _check_counts(tables.config_of(feature))
-        uses[feature] = _per_id(tables, ids, "counts", feature, x)
+        uses[feature] = _counts(tables, ids, feature, x)
     return _filled(tables, ids, Given(words, uses, of_ids))
+
+
+def _split(
+    tables: Catalog[Any], ids: ByName, scores: ByName
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Separates scores of tables from those of features; one name may be both.
+
+    Raises:
+      ValueError: a pair of words may be either.
+    """
+    by_table, by_feature = {}, {}
+    for name, x in scores.items():
+        of_table = np.shape(x) == ()
+        if is_pair(x) and name in tables.tables:
+            of_table = True
+            if name in ids and _shape(tables.config_of(name), ids[name]) == (2,):
+                raise ValueError(
+                    f"scores['{name}'] are uint32[2], which are the words of one score "
+                    "of the table, or scores of its two ids. Give one score as a NumPy "
+                    "uint64 or a Python int, and those of ids as int32[2] or as "
+                    "uint32[2, 2] from jde.scores."
+                )
+        (by_table if of_table else by_feature)[name] = x
+    return by_table, by_feature
 
 
 def _words(config: TableConfig, score: Any, time: jax.Array | None) -> jax.Array:
     if config.score_strategy is ScoreStrategy.TIMESTAMP and time is not None:
         return time
-    return jnp.stack([customized(config.name, score), jnp.uint32(0)])
+    if score is None:
+        return jnp.zeros(2, jnp.uint32)
+    return jnp.stack(given(score_words(score, f"Table '{config.name}'", ())))
 
 
 def _time(now: Any) -> jax.Array:
@@ -85,7 +101,7 @@ def _time(now: Any) -> jax.Array:
             "now must be the words of a time, uint32[2]: pass jde.now() to the jitted "
             "step as an argument, so that each call brings its own time."
         )
-    most = np.array([2**32 - 1, MAX_CUSTOMIZED - 1], np.uint32)  # no bit of a mark
+    most = np.array([2**32 - 1, 2**30 - 2], np.uint32)  # no bit of a mark
     return jnp.minimum(jnp.asarray(now), most)
 
 
@@ -106,36 +122,56 @@ def _check_counts(config: TableConfig) -> None:
     )
 
 
-def _per_id(
-    tables: Catalog[Any], ids: ByName, what: str, feature: str, numbers: Any
-) -> jax.Array:
+def _scores_of_ids(
+    tables: Catalog[Any], ids: ByName, feature: str, scores: Any
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the words of the scores of ids, as kernels take them."""
+    config = tables.config_of(feature)
+    _check_customized(config)
+    if config.on_full == "compete":
+        raise ValueError(
+            f"Table '{config.name}' has on_full='compete', which compares rows "
+            "with one score of the whole lookup. Give it one score, or use "
+            "on_full='evict'."
+        )
+    expected = _shape_of(tables, ids, "scores", feature)
+    return given(score_words(scores, f"Feature '{feature}'", expected))
+
+
+def _counts(tables: Catalog[Any], ids: ByName, feature: str, numbers: Any) -> jax.Array:
     """Returns uint32 in the shape of the ids, in range."""
+    expected = _shape_of(tables, ids, "counts", feature)
+    array: Any = numbers if isinstance(numbers, jax.Array) else np.asarray(numbers)
+    if array.dtype.kind not in "iu":
+        raise TypeError(
+            f"Feature '{feature}': counts must be integers, not {array.dtype}."
+        )
+    if array.shape != expected:
+        raise ValueError(
+            f"Feature '{feature}': counts have shape {array.shape}, the ids "
+            f"{expected}; give one number for each id."
+        )
+    if not isinstance(array, Tracer) and array.size:
+        least, most = int(array.min()), int(array.max())
+        if least < 0 or most > _MOST_COUNT:
+            raise ValueError(
+                f"Feature '{feature}': counts are from {least} to {most}, but must be "
+                "from 0 to 2**30 - 1, what a row has room for. Count in larger units."
+            )
+    if array.dtype.kind == "i":
+        array = jnp.maximum(array, 0)
+    return jnp.minimum(jnp.asarray(array), _MOST_COUNT).astype(jnp.uint32)
+
+
+def _shape_of(
+    tables: Catalog[Any], ids: ByName, what: str, feature: str
+) -> tuple[int, ...]:
     if feature not in ids:
         raise ValueError(
             f"{what} for '{feature}', but no ids for it. Features with ids: "
             f"{sorted(ids)}."
         )
-    array: Any = numbers if isinstance(numbers, jax.Array) else np.asarray(numbers)
-    if array.dtype.kind not in "iu":
-        raise TypeError(
-            f"Feature '{feature}': {what} must be integers, not {array.dtype}."
-        )
-    expected = _shape(tables.config_of(feature), ids[feature])
-    if array.shape != expected:
-        raise ValueError(
-            f"Feature '{feature}': {what} have shape {array.shape}, the ids "
-            f"{expected}; give one number for each id."
-        )
-    if not isinstance(array, Tracer) and array.size:
-        least, most = int(array.min()), int(array.max())
-        if least < 0 or most > MAX_CUSTOMIZED:
-            raise ValueError(
-                f"Feature '{feature}': {what} are from {least} to {most}, but must be "
-                "from 0 to 2**30 - 1, what a row has room for. Count in larger units."
-            )
-    if array.dtype.kind == "i":
-        array = jnp.maximum(array, 0)
-    return jnp.minimum(jnp.asarray(array), MAX_CUSTOMIZED).astype(jnp.uint32)
+    return _shape(tables.config_of(feature), ids[feature])
 
 
 def _shape(config: TableConfig, ids: Any) -> tuple[int, ...]:
@@ -148,18 +184,19 @@ def _shape(config: TableConfig, ids: Any) -> tuple[int, ...]:
     return shape[:-1] if is_pairs and shape[-1:] == (2,) else shape
 
 
-def _filled(tables: Catalog[Any], ids: ByName, given: Given) -> Given:
-    """Gives the other features of a customized table the score of the table.
+def _filled(tables: Catalog[Any], ids: ByName, numbers: Given) -> Given:
+    """Gives the other features of a customized table the score of the table, if any.
 
     A kernel takes scores of all ids of such a table, or of none.
     """
-    some = {tables.config_of(f).name for f in [*given.counts, *given.scores]}
-    scores = dict(given.scores)
+    some = {tables.config_of(f).name for f in [*numbers.counts, *numbers.scores]}
+    scores = dict(numbers.scores)
     for feature, each in ids.items():
         config = tables.config_of(feature)
         if config.name not in some or feature in scores:
             continue
         if config.score_strategy is ScoreStrategy.CUSTOMIZED:
-            score, shape = given.tables[config.name][0], _shape(config, each)
-            scores[feature] = jnp.broadcast_to(score, shape)
-    return Given(given.tables, given.counts, scores)
+            shape = _shape(config, each)
+            words = numbers.tables[config.name]
+            scores[feature] = tuple(jnp.broadcast_to(word, shape) for word in words)
+    return Given(numbers.tables, numbers.counts, scores)

@@ -10,8 +10,9 @@ from typing import Any
 
 import jax
 
+from jax_dynemb._is_whole import is_whole
 from jax_dynemb.engines import Engine, Routed, States
-from jax_dynemb.engines.shard import RowGradients
+from jax_dynemb.engines.shard import RowGradients, with_number
 from jax_dynemb.ops import Residual
 from jax_dynemb.table import _arguments
 from jax_dynemb.table._feature_stats import (
@@ -93,10 +94,13 @@ class Operations:
             ``route`` returned for such a batch.
           weights: by feature, float[...] in the shape of the ids: factors of the
             rows of a pooled feature.
-          scores: by table, a whole number from 0 to 2**30 - 1: what a CUSTOMIZED table
-            scores the rows of this lookup with. Or by feature, an array in the shape
-            of its ids; of equal ids the highest score counts. A traced number above
-            the range counts as 2**30 - 1, one below it as 0.
+          scores: by table, a whole number from 0 to 2**62 - 1, such as
+            ``time.time_ns()``: what a CUSTOMIZED table scores the rows of this lookup
+            with. Or by feature, an array in the shape of its ids; of equal ids the
+            highest score counts. Without one a row keeps its score, and a new row has
+            0. Numbers of 64 bits enter a jitted step as uint32[..., 2] from
+            ``jde.scores``. Such a pair above the range counts as 2**62 - 1, and a
+            traced number below it as 0.
           counts: by feature, whole numbers in the shape of its ids: how many uses each
             id stands for; None: one. Scores of "lfu" tables and admission rules add
             them up. 0 marks a row as used and adds nothing.
@@ -268,6 +272,39 @@ class Operations:
                 "find takes scores, counts and now with touch=True only: add touch=True"
             )
         return rows, found, state
+
+    def set_step(self, state: States, steps: Mapping[str, int]) -> States:
+        """Says how many updates tables have had, such as those of an imported one.
+
+        Adam's bias correction, schedules and rows that catch up go on from there.
+
+        Args:
+          state: the tables.
+          steps: by table, a whole number from 0 to 2**31 - 1.
+
+        Raises:
+          TypeError: a step is no whole number.
+          ValueError: it is out of range, or there is no such table.
+
+        Example:
+          >>> state = coll.set_step(state, {"cat": 200})  # doctest: +SKIP
+        """
+        _arguments.check_states(self.engine, state, "set_step")
+        _arguments.check_mapping(
+            steps, "set_step: steps", "table", self.engine.catalog.tables
+        )
+        new = dict(state)
+        for name, step in steps.items():
+            self.engine.catalog.dynamic_table(name, "set_step")
+            if not is_whole(step):
+                raise TypeError(
+                    f"Table '{name}': a step must be a whole number, not {step!r}."
+                )
+            if not 0 <= step < 2**31:
+                raise ValueError(f"Table '{name}': step {step} is not in [0, 2**31).")
+            arrays, rows = self.engine.state_name(name), self.engine.counter_rows(name)
+            new[arrays] = with_number(new[arrays], rows, "step", int(step))
+        return new
 
     def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
         """Brings rows of a coming batch into device memory; changes no result.

@@ -109,7 +109,8 @@ def _insert(
         scores={table: scores},
         unique_ids=True,
     )
-    new[name] = _same_clock(new[name], state)
+    if coll.tables[table].score_strategy != "customized":  # else rows have the tick
+        new[name] = _same_clock(new[name], state)
     present, new = find(new)
     return Inserted(present & ~before, present), new[name]
 

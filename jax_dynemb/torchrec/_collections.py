@@ -30,6 +30,7 @@ from jax_dynemb.torchrec._routes import (
     dropped_of,
     ids_as_weights,
     inputs_of,
+    numbers_of,
     routed,
     split_routed,
 )
@@ -131,6 +132,8 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         features: Features | RoutedFeatures,
         *,
         weights: Mapping[str, jax.Array] | None = None,
+        scores: Mapping[str, Any] | None = None,
+        counts: Mapping[str, Any] | None = None,
         train: bool | None = None,
     ) -> KeyedTensor:
         """Looks up and pools the rows of every feature.
@@ -140,6 +143,9 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
             ids by feature. Or what ``route`` returned.
           weights: by feature, with a dict of ids. A KeyedJaggedTensor has its own, and
             a JaggedTensor or a ``jde.Jagged`` may have.
+          scores: by table, or by feature in the shape of its values, for tables with
+            ``score_strategy="customized"``: as for ``Tables.lookup``.
+          counts: by feature, how many uses each id stands for; likewise.
           train: True inserts unseen ids; False reads only. Default: True until
             ``model.eval()``.
 
@@ -158,7 +164,9 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         train = (not self.deterministic) if train is None else train
         self._count(given, train)
         factors = self._factors(bags, own or {}, weights or {})
-        rows = self._lookup(ids if sent is None else sent, factors, None, train)
+        numbers = [numbers_of(self.routes, each) for each in (scores, counts)]
+        batch = ids if sent is None else sent
+        rows = self._lookup(batch, factors, numbers[0], train, numbers[1])
         out = [self._expanded(given, route, rows) for route in self.routes]
         return KeyedTensor.from_tensor_list([r.alias for r in self.routes], out)
 
@@ -298,13 +306,21 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
         return self._need_indices
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, features: Features | RoutedFeatures, *, train: bool | None = None
+        self,
+        features: Features | RoutedFeatures,
+        *,
+        scores: Mapping[str, Any] | None = None,
+        counts: Mapping[str, Any] | None = None,
+        train: bool | None = None,
     ) -> dict[str, JaggedTensor]:
         """Looks up the rows of every feature.
 
         Args:
           features: a KeyedJaggedTensor with the features of all tables, or a dict of
             JaggedTensors. Or what ``route`` returned.
+          scores: by table, or by feature in the shape of its values, for tables with
+            ``score_strategy="customized"``: as for ``Tables.lookup``.
+          counts: by feature, how many uses each id stands for; likewise.
           train: True inserts unseen ids; False reads only. Default: True until
             ``model.eval()``.
 
@@ -320,7 +336,9 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
         ids, bags = self._inputs(given)
         train = (not self.deterministic) if train is None else train
         self._count(given, train)
-        rows = self._lookup(ids if sent is None else sent, None, None, train)
+        numbers = [numbers_of(self.routes, each) for each in (scores, counts)]
+        batch = ids if sent is None else sent
+        rows = self._lookup(batch, None, numbers[0], train, numbers[1])
         out = OrderedDict()  # jit keeps its order
         for route in self.routes:
             jt = bags[route.feature]

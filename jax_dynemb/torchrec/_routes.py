@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from jax_dynemb._scores import is_pair
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import Routed
 from jax_dynemb.torchrec._arrays import is_pairs
@@ -101,6 +102,24 @@ def inputs_of(
         alias: jt.jagged() if isinstance(jt, JaggedTensor) else jt
         for alias, jt in given.items()
     }, bags
+
+
+def numbers_of(
+    routes: Sequence[Route], numbers: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Numbers by table or feature, as the core names them.
+
+    One for a whole table stays under its name, even where a feature has it too.
+    """
+    if not numbers:
+        return None
+    tables = {route.table for route in routes}
+    result: dict[str, Any] = {}
+    for name, x in numbers.items():
+        aliases = [route.alias for route in routes if route.feature == name]
+        of_table = name in tables and (np.shape(x) == () or is_pair(x))
+        result |= dict.fromkeys([name] if of_table or not aliases else aliases, x)
+    return result
 
 
 def split_routed(features: Any) -> tuple[Any, Routed | None]:

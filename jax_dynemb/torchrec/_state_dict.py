@@ -13,7 +13,6 @@ import numpy as np
 from jax_dynemb import _ids
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines.shard import set_counters
 from jax_dynemb.nnx.interface import TableModule
 
 _WEIGHT = re.compile(r"(?:.*\.)?(?:embedding_bags|embeddings)\.([^.]+)\.weight$")
@@ -81,16 +80,8 @@ def load_torch_state_dict(
     states, updates = _states_by_table(tables, optimizer_state or {})
     for name, config in tables.items():
         _store(module, config, _array(found[name]), states.get(name, {}))
-    for name, step in updates.items():
-        _set_step(module, name, step)
-
-
-def _set_step(module: TableModule, name: str, step: int) -> None:
-    """Lets learning rates and bias corrections go on from a number of updates."""
-    coll, state = module.coll, dict(module.get_state())
-    arrays, rows = coll.state_name(name), coll.engine.counter_rows(name)
-    state[arrays] = set_counters(state[arrays], {"step": step}, rows)
-    module.set_state(state)
+    if updates:
+        module.set_state(module.coll.set_step(module.get_state(), updates))
 
 
 def _store(
@@ -182,7 +173,7 @@ def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _array(value: Any) -> np.ndarray:
+def _array(value: Any, dtype: str = "float32") -> np.ndarray:
     """A NumPy array of what may be a torch tensor that wants gradients."""
     if hasattr(value, "detach"):
         value = value.detach().cpu().float().numpy()

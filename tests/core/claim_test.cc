@@ -37,9 +37,10 @@ std::vector<Key> keys_of_first_bucket(size_t count, uint64_t stream) {
 }
 
 struct Scenario {
-  std::vector<Key> old_keys;     // fill the bucket from the front
-  std::vector<uint64_t> scores;  // of the old keys; kClock = used by this lookup
-  std::vector<Key> new_keys;     // distinct
+  std::vector<Key> old_keys;  // fill the bucket from the front
+  // Of the old keys; kClock = used by this lookup. kCustomized: the given score << 32 | clock.
+  std::vector<uint64_t> scores;
+  std::vector<Key> new_keys;  // distinct
   OnFull on_full;
   ScorePolicy policy = ScorePolicy::kStep;
   uint64_t given = 0;  // the score of new keys, kCustomized only
@@ -86,6 +87,10 @@ void fill(TestTable& table, Scenario const& s) {
   for (size_t i = 0; i < s.old_keys.size(); ++i) {
     bucket.entries[i].key = s.old_keys[i];
     bucket.entries[i].score = s.scores[i];
+    if (s.policy == ScorePolicy::kCustomized) {
+      given_scores(bucket)[i] = high_of(s.scores[i]);
+      bucket.entries[i].score = s.scores[i] & (kPinBit | 0xffffffffu);
+    }
     bucket.digests[i] = digest_of(hash_key(s.old_keys[i], test_hash));
   }
 }
@@ -118,7 +123,8 @@ void claim_by_threads(TestTable& table, Scenario const& s, int threads, size_t c
       auto const bucket = bucket_at(table.ref, 0);
       for (size_t i = 0; i < s.new_keys.size() * copies; ++i) {
         auto const key = s.new_keys[(i * 101 + size_t(t) * 13) % s.new_keys.size()];
-        claim(Ranking(table.ref, touch_of(score_rule(table.ref), kClock, s.given)), bucket, key);
+        claim(Ranking(table.ref, touch_of(score_rule(table.ref), kClock, s.given | kGivenBit)),
+              bucket, key);
       }
     });
   }
@@ -145,7 +151,7 @@ void claim_by_group(TestTable& table, Scenario const& s, int lanes, size_t copie
     for (auto i = group.rank(); i < kBucketCapacity; i += lanes) own[size_t(i)] = bucket.entries[i];
     auto full = FullBucket<LockstepGroup>(
         group, table.ref, bucket, own.data(),
-        Ranking(table.ref, touch_of(score_rule(table.ref), kClock, s.given)));
+        Ranking(table.ref, touch_of(score_rule(table.ref), kClock, s.given | kGivenBit)));
     uint32_t rows_left = 0;
     for (auto const mark : waiting) {
       auto const may_claim = rank_of_mark(mark) >= full.lowest_rank();

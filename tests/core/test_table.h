@@ -40,7 +40,7 @@ void with_each_hash(Test const& test) {
 class TestTable {
  public:
   TestTable(int64_t num_buckets, int32_t dim, ScorePolicy policy, bool evicts)
-      : index_(size_t(num_buckets * kBucketBytes / 8)),
+      : index_(size_t(num_buckets * bucket_bytes(policy) / 8)),
         values_(size_t(num_buckets * kBucketCapacity * dim)),
         counters_(kNumCounters) {
     ref.index = reinterpret_cast<uint8_t*>(index_.data());

@@ -111,6 +111,7 @@ struct Batch {
   std::vector<std::vector<Key>> ids;  // of each table
   std::vector<std::vector<int32_t>> slots;
   std::vector<std::vector<float>> rows;
+  std::vector<uint64_t> given;
 
   explicit Batch(std::vector<std::vector<Key>> given) : ids(std::move(given)) {
     for (auto const& own : ids) {
@@ -120,12 +121,17 @@ struct Batch {
   }
 
   std::unique_ptr<LookupArgs> args(Tables& tables) {
-    static uint64_t const given[kMaxTables] = {};
+    given.clear();
+    given.reserve(ids.size());
     auto result = std::make_unique<LookupArgs>();
     result->num_tables = result->num_features = static_cast<int32_t>(ids.size());
-    result->given = given;
+    result->given = given.data();
     for (size_t t = 0; t < ids.size(); ++t) {
       result->tables[t] = tables.owned[t]->ref;
+      // Some lookups give their rows a score.
+      auto const number = random_at(ids[t].empty() ? 0 : ids[t][0]) % 4;
+      auto const gives = result->tables[t].policy == ScorePolicy::kCustomized && number > 0;
+      given.push_back(gives ? kGivenBit | number : 0);
       FeatureRef f{};
       f.ids = ids[t].data();
       f.table = static_cast<int32_t>(t);
@@ -155,7 +161,11 @@ void probe(LookupArgs const& args, Touch const* uses, MissingList const& list) {
       auto const key = static_cast<Key const*>(feature.ids)[i];
       auto const slot = find(table, key);
       feature.slots[i] = slot;
-      if (slot >= 0) touch(score_at(table, slot), score_rule(table), use);
+      if (slot >= 0 && table.policy == ScorePolicy::kCustomized) {
+        touch_given(table, slot, use, false);
+      } else if (slot >= 0) {
+        touch(score_at(table, slot), score_rule(table), use);
+      }
       if (slot != kMissingSlot) continue;
       auto const claimed = claim_empty_slot(table, key, use.clock);
       feature.slots[i] = claimed.slot;
@@ -191,7 +201,7 @@ void lookup_by_kernels(Tables& tables, Batch& batch) {
   for (int32_t t = 0; t < args->num_tables; ++t) {
     auto const& table = args->tables[t];
     auto const clock = next_clock(table.counters[kClock], 0);
-    uses.push_back(touch_of(score_rule(table), clock, 0));
+    uses.push_back(touch_of(score_rule(table), clock, args->given[t]));
     counted.push_back({{2, {kClock, kLookups}, {clock, table.counters[kLookups] + 1}},
                        table.counters,
                        table.counter_rows});
@@ -288,7 +298,8 @@ void run_same_ids(ScorePolicy policy) {
 }
 
 void check_all() {
-  for (auto const policy : {ScorePolicy::kStep, ScorePolicy::kLfu, ScorePolicy::kDecayingLfu}) {
+  for (auto const policy : {ScorePolicy::kStep, ScorePolicy::kLfu, ScorePolicy::kCustomized,
+                            ScorePolicy::kDecayingLfu}) {
     run({{4, policy, true}}, 300, 200);   // rows leave
     run({{2, policy, true}}, 1000, 900);  // more new keys than places, long bins
     run({{2, policy, false}}, 300, 300);  // full, and nobody leaves

@@ -30,6 +30,9 @@ void fill(TableRef& table, uint64_t round) {
     auto const clock = 1 + (random >> 8) % 42;
     auto const score = is_packed(table.policy) ? (random >> 20) % 6 << 32 | clock : clock;
     *entry_at(table, static_cast<int32_t>(slot)) = {random, score};
+    if (table.policy == ScorePolicy::kCustomized) {
+      *given_at(table, static_cast<int32_t>(slot)) = (random >> 20) % 6;
+    }
     *digest_at(table, static_cast<int32_t>(slot)) = digest_of(hash_key(random, table.hash));
     ++table.counters[kRows];
   }
@@ -82,7 +85,8 @@ std::vector<float> norms_of(uint64_t round) {
 }
 
 void check_same(TableRef const& ours, TableRef const& truth) {
-  CHECK(std::memcmp(ours.index, truth.index, kBuckets * kBucketBytes) == 0);
+  auto const bytes = static_cast<size_t>(kBuckets * bucket_bytes(truth.policy));
+  CHECK(std::memcmp(ours.index, truth.index, bytes) == 0);
   for (int c = 0; c < kNumCounters; ++c) CHECK(ours.counters[c] == truth.counters[c]);
 }
 

@@ -13,7 +13,7 @@
 namespace dynemb::testing {
 
 struct Live {
-  uint64_t score;
+  uint64_t score, seen;
   std::vector<char> row;
   bool operator==(Live const&) const = default;
 };
@@ -30,7 +30,8 @@ inline std::map<Key, Live> content(TableRef const& table) {
       CHECK(bucket.digests[i] == digest_of(hash_key(bucket.entries[i].key, table.hash)));
       auto const* const row =
           static_cast<char const*>(table.values) + (b * kBucketCapacity + i) * bytes;
-      auto const live = Live{bucket.entries[i].score, {row, row + bytes}};
+      auto const seen = seen_score(table, static_cast<int32_t>(b * kBucketCapacity + i));
+      auto const live = Live{bucket.entries[i].score, seen, {row, row + bytes}};
       CHECK(result.emplace(bucket.entries[i].key, live).second);
     }
   }

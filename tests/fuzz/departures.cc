@@ -93,7 +93,7 @@ void fill(Table& table, Random& random) {
     auto const clock = static_cast<uint64_t>(random.between(1, 100));
     auto const packed = is_packed(static_cast<ScorePolicy>(table.policy));
     entry = {key, packed ? pack_score(static_cast<uint64_t>(random.below(3)), clock) : clock};
-    auto* const digests = table.index.data<uint8_t>() + bucket * kBucketBytes;
+    auto* const digests = const_cast<uint8_t*>(table.bucket_of(slot));
     digests[slot % kBucketCapacity] = digest_of(hash);
     counters[kRows] += 1;
   }

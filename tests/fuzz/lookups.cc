@@ -148,7 +148,7 @@ Call make_lookup(World& world, Random& random, Looks looks) {
     Array uses;
     if (trains && random.one_in(3)) {
       auto const scored = static_cast<ScorePolicy>(table->policy) == ScorePolicy::kCustomized;
-      uses = call.operand(kU32, scored ? std::vector<int64_t>{2, feature.num_ids}
+      uses = call.operand(kU32, scored ? std::vector<int64_t>{3, feature.num_ids}
                                        : std::vector<int64_t>{feature.num_ids});
       fill_uses(random, uses);
       fields[kFeatureHasUses - kFeatureRows] = 1;

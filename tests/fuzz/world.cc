@@ -34,7 +34,7 @@ Table::Table(Random& random)
           {0, 0, 1, 3, INT64_MAX, static_cast<int64_t>(random.bits() >> random.between(1, 63))})),
       dtype(random.of({XLA_FFI_DataType_F32, XLA_FFI_DataType_F32, XLA_FFI_DataType_BF16,
                        XLA_FFI_DataType_F16})),
-      index(XLA_FFI_DataType_U32, {buckets, kBucketBytes / 4}),
+      index(XLA_FFI_DataType_U32, {buckets, bucket_bytes(static_cast<ScorePolicy>(policy)) / 4}),
       values(dtype, {slots(), dim}),
       counters(XLA_FFI_DataType_U32, {counter_rows, kNumCounters, 2}),
       sketch(XLA_FFI_DataType_U32, {buckets, sketch_words}),
@@ -119,8 +119,20 @@ void Table::check_log() const {
 }
 
 Entry const& Table::entry(int64_t slot) const {
-  auto const* const bucket = index.data<uint8_t>() + slot / kBucketCapacity * kBucketBytes;
-  return reinterpret_cast<Entry const*>(bucket + kEntriesOffset)[slot % kBucketCapacity];
+  return reinterpret_cast<Entry const*>(bucket_of(slot) + kEntriesOffset)[slot % kBucketCapacity];
+}
+
+uint64_t Table::score(int64_t slot) const {
+  if (static_cast<ScorePolicy>(policy) != ScorePolicy::kCustomized) {
+    return without_pin(entry(slot).score);
+  }
+  auto const* const given = bucket_of(slot) + kBucketBytes;
+  return reinterpret_cast<uint64_t const*>(given)[slot % kBucketCapacity];
+}
+
+uint8_t const* Table::bucket_of(int64_t slot) const {
+  auto const bytes = bucket_bytes(static_cast<ScorePolicy>(policy));
+  return index.data<uint8_t>() + slot / kBucketCapacity * bytes;
 }
 
 int64_t Table::live() const {

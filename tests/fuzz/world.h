@@ -60,6 +60,8 @@ struct Table {
   int64_t slots() const { return buckets * kBucketCapacity; }
   std::vector<int64_t> fields() const;
   Entry const& entry(int64_t slot) const;
+  uint64_t score(int64_t slot) const;  // as callers see it
+  uint8_t const* bucket_of(int64_t slot) const;
   uint64_t counter(Counter which) const { return counters.data<uint64_t>()[which]; }
   int64_t live() const;            // slots that have a score
   int64_t slot_of(Key key) const;  // or -1

@@ -15,9 +15,8 @@ def expected(twins: Twins, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarra
     """Buckets by rows, rows by digits of their age and of their count."""
     table = twins.oracle.tables[name]
     occupancy = np.bincount([len(b) for b in table.buckets], minlength=129)
-    packed = table.config.score_strategy.value in ("lfu", "customized")
     scores = [row.score for _, row in table.items()]
-    last = [score % 2**32 if packed else score for score in scores]
+    last = [table.last_use(row) for _, row in table.items()]
     ages = np.bincount([(table.clock - n).bit_length() for n in last], minlength=65)
     counts = np.bincount([(s >> 32).bit_length() for s in scores], minlength=65)
     return occupancy, ages, counts

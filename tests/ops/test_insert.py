@@ -133,7 +133,7 @@ def test_scores_are_given_back_as_exported(platform):
     twins.check()
 
 
-@pytest.mark.parametrize("strategy", ["step", "lfu", "customized"])
+@pytest.mark.parametrize("strategy", ["step", "lfu"])
 def test_restored_rows_do_not_outlive_rows_used_since(platform, strategy):
     # the scores come from a table with a longer history than this one
     twins = make(score_strategy=strategy)

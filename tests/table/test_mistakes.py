@@ -335,39 +335,59 @@ def test_ids_of_jde_on_a_32_bit_table():
         coll.lookup(coll.init(0), {"t": jagged})
 
 
-CUSTOMIZED = jde.TableConfig("t", 4, 256, score_strategy="customized")
+CUSTOMIZED = jde.TableConfig("t", 4, 256, ("x",), score_strategy="customized")
 
 
-@pytest.mark.parametrize("kind", [int, np.int64, np.uint32, jnp.uint32])
-@pytest.mark.parametrize("score", [2**30, 2**32 - 1])
-def test_customized_scores_out_of_range(kind, score):
+@pytest.mark.parametrize(
+    "score",
+    [-1, np.int64(-5), jnp.int32(-1), 2**62, np.uint64(2**63), 2**64, 2**200]
+    + [np.array([0, 1 << 30], np.uint32)],
+)
+def test_customized_scores_out_of_range(score):
     coll = jde.Tables([CUSTOMIZED])
-    with pytest.raises(
-        ValueError, match=rf"score {score} is not in \[0, 2\*\*30 - 1\]"
-    ):
-        coll.lookup(coll.init(0), {"t": IDS}, scores={"t": kind(score)})
-
-
-@pytest.mark.parametrize("score", [-1, 2**40])
-def test_customized_scores_far_out_of_range(score):
-    coll = jde.Tables([CUSTOMIZED])
-    with pytest.raises(ValueError, match=rf"score {score} is not in"):
-        coll.lookup(coll.init(0), {"t": IDS}, scores={"t": score})
+    with pytest.raises(ValueError, match=r"from 0 to 2\*\*62 - 1, not "):
+        coll.lookup(coll.init(0), {"x": IDS}, scores={"t": score})
+    if np.shape(score) == ():
+        of_ids = [score, score]
+        with pytest.raises(ValueError, match=r"Feature 'x': scores must be from 0"):
+            coll.lookup(coll.init(0), {"x": IDS}, scores={"x": of_ids})
 
 
 @pytest.mark.parametrize("score", [1.5, "7"])
 def test_customized_scores_that_are_no_whole_number(score):
     coll = jde.Tables([CUSTOMIZED])
-    with pytest.raises(TypeError, match="must be one whole number for the lookup"):
-        coll.lookup(coll.init(0), {"t": IDS}, scores={"t": score})
+    with pytest.raises(TypeError, match="scores must be whole numbers, not"):
+        coll.lookup(coll.init(0), {"x": IDS}, scores={"t": score})
 
 
-def test_traced_scores_are_moved_to_the_bound():
+@pytest.mark.parametrize(
+    "given, stored",
+    [
+        (jnp.uint32(2**32 - 1), 2**32 - 1),
+        (jnp.int32(-3), 0),
+        (np.array([7, 2**30], np.uint32), 2**62 - 1),
+    ],
+)
+def test_traced_scores_are_moved_to_the_bound(given, stored):
     coll = jde.Tables([CUSTOMIZED])
-    state, given = coll.init(0), {"t": jnp.uint32(2**32 - 1)}
-    lookup = jax.jit(lambda s, scores: coll.lookup(s, {"t": IDS}, scores=scores)[2])
-    (chunk,) = coll.export(lookup(state, given), "t")
-    assert (chunk.scores >> np.uint64(32)).tolist() == [2**30 - 1] * 2
+    lookup = jax.jit(lambda s, scores: coll.lookup(s, {"x": IDS}, scores=scores)[2])
+    (chunk,) = coll.export(lookup(coll.init(0), {"t": given}), "t")
+    assert chunk.scores.tolist() == [stored] * 2
+
+
+def test_words_that_may_be_scores_of_two_ids():
+    coll = jde.Tables([dataclasses.replace(CUSTOMIZED, feature_names=("t",))])
+    words, ids = np.array([5, 1], np.uint32), {"t": jde.ids([1, 2])}
+    with pytest.raises(ValueError, match="words of one score.*or scores of its two"):
+        coll.lookup(coll.init(0), ids, scores={"t": words})
+    for fixed, stored in (
+        (np.uint64(2**32 + 5), [2**32 + 5] * 2),
+        (words.astype(np.int32), [1, 5]),
+        (jde.scores([5, 1]), [1, 5]),
+    ):
+        state = coll.lookup(coll.init(0), ids, scores={"t": fixed})[2]
+        (chunk,) = coll.export(state, "t")
+        assert sorted(chunk.scores.tolist()) == stored
 
 
 @pytest.mark.parametrize("scores", [[7, 8], np.array([7, 8], np.uint32)])

@@ -315,6 +315,26 @@ def test_steps_of_adam_go_on():
     np.testing.assert_allclose(chunk.rows, want[chunk.keys], **TOLERANCE)
 
 
+def test_scores_and_counts_of_a_collection():
+    config = T.EmbeddingBagConfig(64, 4, name="t", feature_names=["f"])
+    table = config.to_table(score_strategy="customized")
+    model = T.EmbeddingBagCollection([table], rngs=nnx.Rngs(0))
+    kjt = T.KeyedJaggedTensor(["f"], np.array([1, 2]), lengths=np.array([1, 1]))
+    for scores, expected in (
+        ({"t": 2**40}, [2**40, 2**40]),
+        ({"f": np.array([5, 2**50])}, [5, 2**50]),
+        (None, [5, 2**50]),
+    ):
+        model(kjt, scores=scores)
+        (chunk,) = model.coll.export(model.get_state(), "t")
+        assert sorted(chunk.scores.tolist()) == expected
+    rare = config.to_table(score_strategy="lfu")
+    model = T.EmbeddingBagCollection([rare], rngs=nnx.Rngs(0))
+    model(kjt, counts={"f": np.array([3, 4])})
+    (chunk,) = model.coll.export(model.get_state(), "t")
+    assert sorted((chunk.scores >> np.uint64(32)).tolist()) == [3, 4]
+
+
 @EXACT_OR_PADDED
 def test_position_weights(capacity):
     case = CASES["fp_ebc/position_weighted"]

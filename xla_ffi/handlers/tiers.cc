@@ -35,7 +35,11 @@ class TierReader {
     reader.sizes().set(kTierSlots, table.local_buckets * kBucketCapacity);
   }
 
-  void index() { table_.index = data<uint8_t>(reader_.next_arg(BufferRule::kIndex)); }
+  void index() {
+    auto const index = reader_.next_arg(BufferRule::kIndex);
+    check_bucket(reader_, index, fields_);
+    table_.index = data<uint8_t>(index);
+  }
 
   void counters(bool changes = false) {
     auto const counters = next(BufferRule::kCounters, changes);

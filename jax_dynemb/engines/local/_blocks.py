@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb import _ffi
 from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._seed import table_seed
 from jax_dynemb._spec import Block, TableSpec
@@ -202,9 +201,7 @@ def _nbytes(table: TableSpec) -> int:
     width, dtype = table.stored_row
     row = width * jnp.dtype(dtype).itemsize
     row += sum(spec.nbytes for spec in table.states.values())
-    return (
-        table.num_slots * row + table.num_buckets * 4 * _ffi.constants()["bucket_words"]
-    )
+    return table.num_slots * row + table.num_buckets * 4 * table.index_words
 
 
 def _with_free_name(group: list[TableSpec], tables: set[str]) -> list[list[TableSpec]]:
@@ -223,7 +220,7 @@ def _width(table: TableSpec) -> object:
         return table.name  # growth changes the size of its rings
     states = tuple((n, s.shape, s.array_dtype) for n, s in table.states.items())
     stored = (table.dim, table.param_dtype, table.row_format)
-    return stored, states, table.sketch_words, table.counts_keys
+    return stored, states, table.sketch_words, table.counts_keys, table.index_words
 
 
 def _groups_as_before(

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -59,9 +60,8 @@ class BatchLayout:
                 malformed = jax.lax.psum(given.malformed, self.placement.axes)
             given = dataclasses.replace(given, malformed=malformed)
             if own is not None and own.is_per_id:
-                counts, scores = (
-                    None if x is None else mine.numbers(x)
-                    for x in (own.counts.get(name), own.scores.get(name))
+                counts, scores = jax.tree.map(
+                    mine.numbers, (own.counts.get(name), own.scores.get(name))
                 )
                 strategy, of_table = config.score_strategy, own.tables[config.name]
                 given = with_uses(strategy, layout, given, counts, scores, of_table)
@@ -124,9 +124,12 @@ class MeshBatch:
         pairs = tuple(self.configs.items()), tuple(self.splits.items())
         self.layout = BatchLayout(placement, *pairs, self._inside)
 
-    def _split(self, numbers: Mapping[str, Any]) -> dict[str, jax.Array]:
+    def _split(self, numbers: Mapping[str, Any]) -> dict[str, Any]:
+        def split(name: str, x: Any) -> Any:
+            return _inputs.split_numbers(self.placement, self.splits[name], x)
+
         return {
-            name: _inputs.split_numbers(self.placement, self.splits[name], x)
+            name: jax.tree.map(functools.partial(split, name), x)
             for name, x in numbers.items()
         }
 
@@ -151,7 +154,7 @@ class MeshBatch:
         return Given(
             tables,
             {name: specs.get(name) for name in self.given.counts},
-            {name: specs.get(name) for name in self.given.scores},
+            {name: (specs.get(name),) * 2 for name in self.given.scores},
         )
 
     def restored(self, name: str, per_id: jax.Array) -> jax.Array:

@@ -31,7 +31,7 @@ def export_columns(shards: Shards, query: Query) -> Iterator[Exported]:
         chunk = join_columns(pieces)
         wanted = chunk.scores >= np.uint64(min_score)
         if since is not None:
-            wanted &= used_since(table, state, chunk.scores, since)
+            wanted &= used_since(table, state, chunk, since)
         if wanted.any():
             yield chunk if wanted.all() else part(chunk, wanted)
 
@@ -49,4 +49,4 @@ def join_columns(pieces: Sequence[Exported]) -> Exported:
         return arrays[0] if arrays[0].ndim == 1 else np.concatenate(arrays, axis=1)
 
     states = {name: joined(name) for name in first.optimizer_state}
-    return Exported(first.keys, joined(None), first.scores, states, pinned=first.pinned)
+    return first._replace(rows=joined(None), optimizer_state=states)

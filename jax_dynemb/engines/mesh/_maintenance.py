@@ -135,7 +135,8 @@ def insert(
         if stack.sharding == "column_wise":
             columns = functools.partial(my_columns, placement, stack.local)
             written = {
-                n: x if n == "scores" else columns(x) for n, x in written.items()
+                n: x if n in ("scores", "clocks") else columns(x)
+                for n, x in written.items()
             }
         after = shard.store(stack.local, state, mine, written, unique_ids)
         if "scores" in written and stack.sharding == "row_wise":

@@ -7,7 +7,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh._placement import Placement
@@ -266,7 +265,7 @@ def bytes_of(table: TableSpec) -> int:
     """Counts the bytes of the arrays of one shard in device memory."""
     width, dtype = table.stored_row
     row = width * itemsize(dtype) + sum(s.nbytes for s in table.states.values())
-    index = table.local_buckets * _ffi.constants()["bucket_words"] * 4
+    index = table.local_buckets * table.index_words * 4
     if table.tier is not None:  # the place of each slot, the owner of each frame
         index += 4 * (table.local_slots + table.local_buckets * table.frames)
     return index + table.device_rows * row

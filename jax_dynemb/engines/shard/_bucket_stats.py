@@ -119,7 +119,7 @@ def _describe(table: TableSpec, state: TableState, group: ShardGroup) -> BucketS
     first = 0 if table.block is None else table.block.first_bucket
     index = state.index[first : first + table.local_buckets]
     low, marked = scores_of_index(index)
-    high = marked & jnp.uint32(_ffi.constants()["most_given_score"])
+    high = marked & jnp.uint32(_ffi.constants()["most_packed"])
     is_live = (low | marked) != 0
     clock = state.counters[table.first_row, _ffi.code("counters", "clock")]
     ages = _bit_lengths(*_ages(table, low, high, clock))

@@ -211,7 +211,9 @@ def _comparisons(rule: Rule, high: Any) -> jax.Array:
     norm = jnp.asarray(0.0 if rule.norm_below is None else rule.norm_below)
     bits = jax.lax.bitcast_convert_type(norm.astype(jnp.float32), jnp.uint32)
     pairs = [words(rule.unused_for, 2), words(rule.unused_since, 2)]
-    return jnp.concatenate([*pairs, words(high, 1), bits.reshape(1)])
+    below = words(high, 1 if rule.score_below is None else 2)
+    below = jnp.pad(below, (0, 2 - below.shape[0]))
+    return jnp.concatenate([*pairs, below, bits.reshape(1)])
 
 
 def _limits(op: _Op, rule: Rule) -> tuple[_Limits, jax.Array]:

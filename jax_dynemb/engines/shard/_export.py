@@ -48,6 +48,7 @@ class _Live(NamedTuple):
     scores: np.ndarray
     slots: np.ndarray
     pinned: np.ndarray
+    clocks: np.ndarray | None = None  # of a customized table
 
 
 # The arrays of a table, or of each of its shards with the config that a shard sees.
@@ -66,10 +67,11 @@ def export(shards: Shards, query: Query) -> Iterator[Exported]:
         for live in _live(table, state, chunk_buckets, min_score):
             wanted = live.scores >= np.uint64(min_score)
             if since is not None:
-                used = used_since(table, state, live.scores, since)
+                used = used_since(table, state, live, since)
                 wanted &= used | live.pinned  # a pin leaves no other trace
             if not wanted.all():
-                live = _Live(*(array[wanted] for array in live))
+                kept = live._asdict().items()
+                live = live._replace(**{n: x[wanted] for n, x in kept if x is not None})
             if len(live.keys):
                 yield _rows_of(table, state, live)
 
@@ -77,7 +79,7 @@ def export(shards: Shards, query: Query) -> Iterator[Exported]:
 def export_index(shards: Shards) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Keys int64[n] and scores uint64[n] of the live rows, without the rows.
 
-    A score is as it is stored, with the bit of a pinned row.
+    A score has the bit of a pinned row.
     """
     for table, state in shards:
         for live in _live(table, state, None, 0):
@@ -104,6 +106,8 @@ def _live(
     buckets = max(1, min(chunk_buckets or _default_chunk(table), table.local_buckets))
     threshold = jnp.asarray(words_of([min_score])[0])
     index_only = _index_only(table)
+    if table.has_given_scores:  # which the host compares
+        threshold = jnp.zeros_like(threshold)
     started = None
     for first in [*range(0, table.local_buckets, buckets), None]:
         previous, started = started, None
@@ -111,10 +115,13 @@ def _live(
             place = jnp.array([first], jnp.int32)
             started = _index_range(index_only, buckets, state.index, place, threshold)
         if previous is not None:
-            keys, scores, slots, count = jax.device_get(previous)
+            keys, scores, slots, count, given = jax.device_get(previous)
             n = int(count[0])
             scores, pinned = split_pins(_words(scores)[:n])
-            yield _Live(_words(keys)[:n].view(np.int64), scores, slots[:n], pinned)
+            live = _Live(_words(keys)[:n].view(np.int64), scores, slots[:n], pinned)
+            if given is not None:
+                live = live._replace(scores=_words(given)[:n], clocks=scores)
+            yield live
 
 
 def _index_only(table: TableSpec) -> TableSpec:
@@ -129,7 +136,9 @@ def _index_only(table: TableSpec) -> TableSpec:
         initializer=zeros(),
         eval_initializer=zeros(),
         optimizer=none(),
-        score_strategy=ScoreStrategy.STEP,
+        score_strategy=ScoreStrategy.CUSTOMIZED
+        if table.has_given_scores
+        else ScoreStrategy.STEP,
         evicts=False,
         pooling=None,
         param_dtype="float32",
@@ -149,8 +158,17 @@ def _index_range(
     index: jax.Array,
     first: jax.Array,
     min_score: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    return ops.export_batch(table, index, first, num_buckets, min_score)
+) -> tuple[jax.Array | None, ...]:
+    """Calls ``export_batch``, and adds the given scores of a customized table."""
+    found = ops.export_batch(table, index, first, num_buckets, min_score)
+    if not table.has_given_scores:
+        return (*found, None)
+    slots = found[2] + table.first_slot
+    capacity = _ffi.constants()["bucket_capacity"]
+    bucket, place = slots // capacity, slots % capacity
+    word = _ffi.constants()["bucket_words"] + 2 * place
+    words = [index.at[bucket, word + n].get(mode="fill", fill_value=0) for n in (0, 1)]
+    return (*found, jnp.stack(words, axis=-1))
 
 
 def _rows_of(table: TableSpec, state: TableState, live: _Live) -> Exported:
@@ -174,6 +192,7 @@ def _rows_of(table: TableSpec, state: TableState, live: _Live) -> Exported:
             {name: array[:n] for name, array in states.items()},
         ),
         pinned=live.pinned,
+        clocks=live.clocks,
     )
 
 

@@ -29,6 +29,7 @@ from jax_dynemb.ops import (
     empty_index,
     grown_log,
     hash_words,
+    keys_of_index,
     refuse_packed,
 )
 
@@ -153,8 +154,8 @@ def _grown_sketch(
 
 
 def _split(
-    index: UInt32[Array, "buckets 544"], table: TableSpec, factor: int
-) -> UInt32[Array, "more 544"]:
+    index: UInt32[Array, "buckets words"], table: TableSpec, factor: int
+) -> UInt32[Array, "more words"]:
     """The index in which each key is in its new bucket, at its old place."""
     step = _ffi.constants()["slot_words"]
     child = jnp.arange(factor, dtype=jnp.uint32).reshape(1, -1, 1)
@@ -165,17 +166,19 @@ def _split(
     entries_kept = jnp.where(mine, jnp.uint32(0xFFFFFFFF), jnp.uint32(0))
     entries_kept = jnp.repeat(entries_kept, step, axis=2)
     digests_kept = jax.lax.bitcast_convert_type(bytes_kept, jnp.uint32)
-    kept = jnp.concatenate([digests_kept, entries_kept], axis=2)
-    split = (index[:, None, :] & kept) | (empty_index(1)[:, None, :] & ~kept)
-    return split.reshape(-1, index.shape[1])
+    words = index.shape[1]
+    given = (words - _ffi.constants()["bucket_words"]) // mine.shape[2]
+    given_kept = jnp.repeat(jnp.where(mine, jnp.uint32(0xFFFFFFFF), 0), given, axis=2)
+    kept = jnp.concatenate([digests_kept, entries_kept, given_kept], axis=2)
+    split = (index[:, None, :] & kept) | (empty_index(1, words)[:, None, :] & ~kept)
+    return split.reshape(-1, words)
 
 
 def child_of(
-    index: UInt32[Array, "buckets 544"], table: TableSpec, factor: int
+    index: UInt32[Array, "buckets words"], table: TableSpec, factor: int
 ) -> UInt32[Array, "buckets 128"]:
     """Says in which of the ``factor`` buckets of its old one each key belongs."""
-    begin, step = (_ffi.constants()[n] for n in ("keys_word", "slot_words"))
-    keys = index[:, begin:].reshape(index.shape[0], -1, step)[..., :2]
+    keys = jnp.stack(keys_of_index(index), axis=-1)
     # The bucket's number in the whole table; the old number is a multiple below.
     hashes = hash_words(keys, table.hash_seed)
     return bucket_of(*hashes, table.num_buckets * factor) % jnp.uint32(factor)

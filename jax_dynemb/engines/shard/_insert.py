@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi, ops
+from jax_dynemb._scores import score_words
 from jax_dynemb._spec import AnyTable, TableSpec
+from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.shard._scores import PACKED, words_of
 from jax_dynemb.initializers import Given
 from jax_dynemb.ops import (
@@ -71,9 +73,38 @@ def store(
     )
     slots = outputs["slots"]
     new = _not_a_lookup(states[table.state_name], state)
-    if "scores" in written:
+    if "clocks" in written:
+        written, clocks = dict(written), written["clocks"]
+        del written["clocks"]
+        new = _clock_after(table, new, slots, clocks)
+        new = set_clocks(table, new, slots, clocks)
+    elif "scores" in written and not table.has_given_scores:
         new = _clock_after(table, new, slots, written["scores"])
     return ops.scatter(table, new, slots, written, last_wins=not unique_ids)
+
+
+def set_clocks(
+    table: TableSpec, state: TableState, slots: jax.Array, clocks: jax.Array
+) -> TableState:
+    """Says when rows of a customized table were used last; pins stay.
+
+    Args:
+      table: its spec.
+      state: its arrays.
+      slots: int32[n], distinct; negative ones are passed over.
+      clocks: uint32[n, 2].
+    """
+    constants = _ffi.constants()
+    capacity, count = constants["bucket_capacity"], state.index.shape[0]
+    slots = jnp.where(slots >= 0, slots + table.first_slot, count * capacity)
+    bucket, place = slots // capacity, slots % capacity
+    word = constants["scores_word"] + constants["slot_words"] * place
+    pin = jnp.uint32(1 << 30)
+    pins = state.index.at[bucket, word + 1].get(mode="fill", fill_value=0) & pin
+    index = state.index.at[bucket, word].set(clocks[:, 0], mode="drop")
+    high = jnp.minimum(clocks[:, 1], pin - 1) | pins
+    index = index.at[bucket, word + 1].set(high, mode="drop")
+    return dataclasses.replace(state, index=index)
 
 
 def _without_nonfinite(
@@ -86,7 +117,7 @@ def _without_nonfinite(
     flags = [
         jnp.isfinite(x).all(axis=tuple(range(1, x.ndim)))
         for name, x in written.items()
-        if name != "scores"
+        if name not in ("scores", "clocks")
     ]
     finite = jnp.stack(flags).all(axis=0)
     by_row = (ids.shape[0],) + (1,) * (ids.ndim - 1)
@@ -195,9 +226,26 @@ def checked(
         dtype = dtypes.get(name, "float32")
         written[name] = array.astype(dtype).reshape(n, *shapes[name])
     if new.scores is not None:
+        if table.score_strategy is ScoreStrategy.CUSTOMIZED:
+            return written | _given_words(table, layout, new.scores)
         words = _score_words(table, layout.ids_shape, new.scores)
         written["scores"] = words.reshape(n, 2)
     return written
+
+
+def _given_words(
+    table: AnyTable, layout: FeatureLayout, scores: Any
+) -> dict[str, jax.Array]:
+    """The scores of a customized table, as users give them.
+
+    Rows from files bring their clocks behind them: uint32[..., 4].
+    """
+    n, shape = layout.num_ids, layout.ids_shape
+    if np.shape(scores) == (*shape, 4) and scores.dtype == np.uint32:
+        words = jnp.asarray(scores).reshape(n, 4)
+        return {"scores": words[:, :2], "clocks": words[:, 2:]}
+    words = jnp.stack(score_words(scores, f"Table '{table.name}'", shape), axis=-1)
+    return {"scores": words.reshape(n, 2)}
 
 
 def _score_words(table: AnyTable, ids_shape: tuple[int, ...], scores: Any) -> jax.Array:
@@ -205,7 +253,7 @@ def _score_words(table: AnyTable, ids_shape: tuple[int, ...], scores: Any) -> ja
 
     Numbers that are known are checked; traced ones are moved to the nearest bound.
     """
-    high_limit = _ffi.constants()["most_given_score"]  # above it are bits of a mark
+    high_limit = _ffi.constants()["most_packed"]  # above it are bits of a mark
     if table.score_strategy not in PACKED:
         high_limit -= 1  # a clock needs room to run below them
     if isinstance(scores, np.ndarray) and scores.dtype in (np.uint64, np.int64):

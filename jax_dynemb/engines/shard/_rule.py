@@ -22,7 +22,7 @@ _WORDS = {
     "unused_for": 2,
     "unused_since": 2,
     "count_below": 1,
-    "score_below": 1,
+    "score_below": 2,
     "keep_at_least": 1,
     "keep_at_most": 1,
 }

@@ -5,12 +5,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from jax_dynemb import _ffi
 from jax_dynemb._is_whole import is_whole
@@ -20,8 +19,9 @@ from jax_dynemb.engines.shard._counters import counter_values
 from jax_dynemb.ops import TableState
 
 # Scores with the clock in their low word only (core/score.h). Names will do as well,
-# which is what files have: a ScoreStrategy equals its name.
-PACKED = (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED)
+# which is what files have: a ScoreStrategy equals its name. Customized tables have the
+# clock beside the given score, see Exported.clocks.
+PACKED = (ScoreStrategy.LFU,)
 _COUNTED = (ScoreStrategy.STEP, ScoreStrategy.NO_EVICTION)
 
 
@@ -31,50 +31,29 @@ def words_of(numbers: Any) -> np.ndarray:
     return array.view(np.uint32).reshape(-1, 2)
 
 
-MAX_CUSTOMIZED = 2**30 - 1  # what fits above the clock (core/score.h)
-
-
-def customized(table: str, score: Any) -> jax.Array:
-    """Returns the score of a lookup's rows, uint32[].
-
-    A number that is known is checked; a kernel moves a traced one to the nearest bound.
-
-    Args:
-      table: its name.
-      score: what was given for it.
-
-    Raises:
-      TypeError: it is not one whole number.
-      ValueError: it is out of range.
-    """
-    traced = isinstance(score, Tracer)
-    array: Any = score if isinstance(score, jax.Array) else np.asarray(score)
-    if array.dtype.kind not in "iu" or array.shape != ():
-        raise TypeError(
-            f"scores of table '{table}' must be one whole number for the lookup, from "
-            f"0 to 2**30 - 1, not {array.dtype}{list(array.shape)}: e.g. "
-            f"scores={{'{table}': jnp.uint32(step)}}."
-        )
-    if not traced and not 0 <= int(array) <= MAX_CUSTOMIZED:
-        raise ValueError(
-            f"Table '{table}': score {int(array)} is not in [0, 2**30 - 1], the scores "
-            "that a row has room for. Count in larger units (seconds, steps)."
-        )
-    return jnp.asarray(array).astype(jnp.uint32)
-
-
 def next_score(state: TableState) -> int:
     """See ``Tables.get_score``."""
     return counter_values(state)["clock"] + 1
 
 
+class Scored(Protocol):
+    """Rows with their scores, as ``Exported`` has them."""
+
+    @property
+    def scores(self) -> np.ndarray: ...
+
+    @property
+    def clocks(self) -> np.ndarray | None: ...
+
+
 def used_since(
-    table: TableSpec, state: TableState, scores: np.ndarray, since: int
+    table: TableSpec, state: TableState, rows: Scored, since: int
 ) -> np.ndarray:
     """Which rows a lookup used whose clock was ``since`` or later: bool[n].
 
     Packed scores keep 32 bits of the clock, so the answer is exact for 2**32 lookups.
     """
+    scores = rows.scores if rows.clocks is None else rows.clocks
     if table.score_strategy not in PACKED:
         return scores >= np.uint64(max(since, 0))
     clock = counter_values(state, table.own_counters)["clock"]
@@ -111,10 +90,23 @@ def set_score(
             f"Table '{table.name}': score {score} is not in [{least}, 2**62 - 2**32): "
             "rows that were used already would look newer than those used next."
         )
-    number = _ffi.code("counters", "clock")
+    return with_number(state, rows, "clock", score - 1)
+
+
+def with_number(
+    state: TableState, rows: slice, counter: str, number: int
+) -> TableState:
+    """Sets a counter that is the same for all shards of a table.
+
+    Args:
+      state: its arrays.
+      rows: of their counters.
+      counter: its name.
+      number: below 2**64.
+    """
     # Elementwise, which a mesh with explicit axes takes as it is.
-    is_clock = np.zeros(state.counters.shape, bool)
-    is_clock[rows, number] = True
-    counters = jnp.where(is_clock, words_of([score - 1])[0], state.counters)
+    is_it = np.zeros(state.counters.shape, bool)
+    is_it[rows, _ffi.code("counters", counter)] = True
+    counters = jnp.where(is_it, words_of([number])[0], state.counters)
     counters = jax.device_put(counters, state.counters.sharding)
     return dataclasses.replace(state, counters=counters)

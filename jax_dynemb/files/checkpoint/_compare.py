@@ -10,19 +10,13 @@ from typing import Any
 
 from jax_dynemb.files.checkpoint._index import (
     has_fewer_counters,
-    index_layout,
+    is_like_now,
+    lacks_given,
     layout_of,
 )
 from jax_dynemb.files.checkpoint._save import describe
 from jax_dynemb.files.checkpoint._tree import Path, Place
 from jax_dynemb.rows import Schema
-
-# Arrays that begin again where they were saved with another shape.
-_BEGUN_AGAIN = {
-    "sketch": "the counts of ids without a row start at 0",
-    "removed": "the log of removed keys begins again, so the next delta must compare "
-    "keys",
-}
 
 
 @dataclasses.dataclass
@@ -69,14 +63,16 @@ def plan(
     for path in places.keys() & saved.keys():
         _compare_table(path, saved[path], places[path], strict, result)
     fewer = has_fewer_counters(layout_of(fields))
-    if layout_of(fields) != index_layout() and not fewer:
-        for path in places.keys() & saved.keys() - set(result.again):
-            result.again.append(path)
-            result.anew[path] = set()
-            result.notes.append(
-                f"Table '{_spelled(path)}' was saved by a version with another index "
-                "or other counters: its rows were inserted again."
-            )
+    other = not is_like_now(layout_of(fields)) and not fewer
+    for path in places.keys() & saved.keys() - set(result.again):
+        if not other and not lacks_given(layout_of(fields), saved[path].score_strategy):
+            continue
+        result.again.append(path)
+        result.anew[path] = set()
+        result.notes.append(
+            f"Table '{_spelled(path)}' was saved by a version with another index "
+            "or other counters: its rows were inserted again."
+        )
     arrays = {place.arrays for place in places.values()}
     _all_or_none(saved, places, result)
     for path, leaf in leaves.items():
@@ -93,11 +89,7 @@ def plan(
         elif path[len(above)] == "sketch" and not (
             _is_saved(path, leaf, fields) and _counts_alike(tables, saved, places)
         ):
-            result.emptied.append(path)
-            result.notes.append(
-                f"'{_spelled(path)}' was saved with another counter or none: the "
-                "counts of ids without a row start at 0."
-            )
+            result.emptied.append(path)  # see carry_counts
         elif path[len(above)] == "removed" and not _is_saved(path, leaf, fields):
             result.emptied.append(path)
             result.notes.append(

@@ -60,6 +60,11 @@ def _is_leaf(value: Any) -> bool:
 def _check_layout(layout: Fields) -> None:
     numbers = {name: layout.whole(name, _WORDS) for name in FIRST}
     last = numbers["slot_words"] * (numbers["bucket_capacity"] - 1) + 1
+    if "given_words" in layout:
+        layout.whole("given_words", _WORDS)
+        if layout["given_words"] != 2 * numbers["bucket_capacity"]:
+            problem = "its given scores are not two words a slot"
+            raise DamagedFileError(layout.path, problem)
     for name in ("keys_word", "scores_word"):
         if numbers[name] + last >= numbers["bucket_words"]:
             problem = f"its index has {name}={numbers[name]}, beyond a bucket"

@@ -19,6 +19,7 @@ from jax_dynemb.files.checkpoint import (
     _below,
     _checksums,
     _compare,
+    _counts,
     _fields,
     _layout,
     _pieces,
@@ -139,6 +140,7 @@ def restore(
         notes += _read_again(folder, fields, leaves, places[table], table, plan, drawn)
     restored = {at: p for at, p in places.items() if at not in plan.again}
     leaves = _tiers.tiered(leaves, given, restored)
+    notes += _counts.carry_counts(folder, fields, leaves, places, plan)
     for table, store in below.items():
         notes += _with_store(folder, fields, leaves, places[table], table, store, plan)
     return Restored(step, _tree.unflatten(leaves, how), tuple(notes))

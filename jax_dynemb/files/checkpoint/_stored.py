@@ -22,7 +22,12 @@ from jax_dynemb.engines.shard import counter_values, set_counters
 from jax_dynemb.files.checkpoint._arrays import StoredArray
 from jax_dynemb.files.checkpoint._checksums import of_checkpoint
 from jax_dynemb.files.checkpoint._fields import read_fields
-from jax_dynemb.files.checkpoint._index import layout_of, split_index
+from jax_dynemb.files.checkpoint._index import (
+    Slots,
+    bucket_words,
+    layout_of,
+    split_index,
+)
 from jax_dynemb.files.checkpoint._layout import ITEM, SCHEMA_FILE, Directory
 from jax_dynemb.files.checkpoint._tree import Place
 from jax_dynemb.files.live import clear_table
@@ -39,6 +44,7 @@ from jax_dynemb.rows import (
     Identity,
     Schema,
     StoredTable,
+    counts_of,
     keep_best,
     keep_best_elsewhere,
 )
@@ -75,7 +81,29 @@ def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTabl
         chunks=functools.partial(_chunks, arrays),
         index=functools.partial(_keys_and_scores, arrays),
         identity=Identity.of(words),
+        counted=functools.partial(_counted, arrays)
+        if schema.config.get("counter") == "exact" and arrays.has_counter(fields)
+        else None,
     )
+
+
+def open_counter(
+    folder: Path, fields: Mapping[str, Any], path: str
+) -> np.ndarray | None:
+    """The counter of ids without a row, uint32[num_buckets, words]; None without one.
+
+    Raises:
+      DamagedFileError: its arrays are not what its schema says.
+    """
+    schema = Schema.from_json(fields["tables"][path])
+    if schema.arrays:
+        path = "/".join([*path.split("/")[:-1], schema.arrays])
+    arrays = _Arrays(folder, path, schema, layout_of(fields))
+    return arrays.counter() if arrays.has_counter(fields) else None
+
+
+def _counted(table: _Arrays) -> tuple[np.ndarray, np.ndarray]:
+    return counts_of(table.counter())
 
 
 class _Arrays:
@@ -85,10 +113,11 @@ class _Arrays:
         self, folder: Path, path: str, schema: Schema, layout: Mapping[str, int]
     ):
         self._source = folder / ITEM / SCHEMA_FILE
+        self._folder, self._path = folder, path
         self.schema, self.layout = schema, layout
         self.room = layout["bucket_capacity"]
         self.index = StoredArray(folder, f"{path}/index")
-        self.index.expect("uint32", None, layout["bucket_words"])
+        self.index.expect("uint32", None, bucket_words(layout, schema.score_strategy))
         slots = self.index.shape[0] * self.room
         self.values = StoredArray(folder, f"{path}/values")
         width = schema.dim // schema.column_parts
@@ -110,6 +139,28 @@ class _Arrays:
         ]
         if self.begins[-1] + schema.num_buckets > self.index.shape[0]:
             self._fail("its buckets end beyond the index")
+
+    def has_counter(self, fields: Mapping[str, Any]) -> bool:
+        """Whether ids without a row were counted."""
+        return f"{self._path}/sketch" in fields["leaves"]
+
+    def counter(self) -> np.ndarray:
+        """uint32[num_buckets, words] of the table."""
+        sketch = StoredArray(self._folder, f"{self._path}/sketch")
+        sketch.expect("uint32", self.index.shape[0], None)
+        if sketch.shape[1] % self.layout["bucket_words"] and (
+            self.schema.config.get("counter") == "exact"
+        ):
+            self._fail("its counter has no whole number of buckets")
+        return sketch.read(self.begins[0], self.begins[0] + self.schema.num_buckets)()
+
+    def slots(self, index: np.ndarray) -> Slots:
+        """Reads some buckets of the index."""
+        return split_index(index, self.layout, self.schema.score_strategy, self._clock)
+
+    @functools.cached_property
+    def _clock(self) -> int:
+        return counter_values_of(self.counters())["clock"]
 
     def counters(self) -> np.ndarray:
         """uint32[rows, counters, 2] of the table."""
@@ -146,15 +197,15 @@ def _chunks(table: _Arrays) -> Iterator[Exported]:
             name: each.read(first * room, last * room) for name, each in arrays.items()
         }
         index = table.index.read(first, last)()
-        keys, scores = split_index(index, table.layout)
-        live = scores != 0
+        slots = table.slots(index)
+        live = slots.live
         parts = {name: wait()[live] for name, wait in waiting.items()}
-        pinned = (scores[live] & PIN) != 0
         return Exported(
-            keys=keys[live],
+            keys=slots.keys[live],
             rows=parts.pop("values"),
-            scores=scores[live] & ~PIN,
-            pinned=pinned,
+            scores=slots.scores[live],
+            pinned=slots.pinned[live],
+            clocks=None if slots.clocks is None else slots.clocks[live],
             optimizer_state=states_of_rows(schema.initial, parts),
         )
 
@@ -167,8 +218,9 @@ def _keys_and_scores(table: _Arrays) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     begin = table.begins[0]
     for first, last in _ranges(table, 4 * table.index.shape[1]):
         some = table.index.read(begin + first, begin + last)()
-        keys, scores = split_index(some, table.layout)
-        yield keys[scores != 0], scores[scores != 0]
+        slots = table.slots(some)
+        scores = slots.scores | np.where(slots.pinned, PIN, np.uint64(0))
+        yield slots.keys[slots.live], scores[slots.live]
 
 
 def _ranges(

@@ -168,7 +168,7 @@ def as_given(
 
 def _ended(table: Uneven, path: Path, array: jax.Array) -> jax.Array:
     """Makes the last buckets empty ones."""
-    of_bucket = empty_index(1)
+    of_bucket = empty_index(1, table.spec.index_words)
     if table.member(path) == "sketch":
         empty = empty_sketch(table.spec, 1)
         assert empty is not None

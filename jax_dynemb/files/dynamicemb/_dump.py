@@ -20,6 +20,7 @@ from jax_dynemb.files.dynamicemb._format import (
     COUNTER_FREQUENCIES,
     COUNTER_KEYS,
     DTYPES,
+    FLOATS,
     KEYS,
     OPTIMIZERS,
     OURS,
@@ -59,6 +60,7 @@ class Dump:
       state_width: numbers of optimizer state a row; None if none were dumped.
       score_words: 1, 2 for compound scores, 0 if none were dumped.
       metadata: the JSON.
+      dtypes: of the files, by kind, where they are not the usual ones.
       entries: what checksums.json says of the table's files; None without it.
     """
 
@@ -71,6 +73,7 @@ class Dump:
     score_words: int
     metadata: Mapping[str, Any]
     entries: Mapping[str, Entry] | None
+    dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
 
     @property
     def data_bytes(self) -> int:
@@ -95,7 +98,10 @@ class Dump:
             raise DamagedFileError(file, problem)
 
     def chunks(self) -> Iterator[Exported]:
-        """Rows as stored: scores as they are in the file, states as "states"."""
+        """Rows as stored: scores as they are in the file, states as "states".
+
+        Compound scores are "scores" beside them, int64[n, 2].
+        """
         widths = {KEYS: 1, VALUES: self.dim}
         if self.score_words:
             widths[SCORES] = self.score_words
@@ -121,6 +127,10 @@ class Dump:
             last = np.ascontiguousarray(scores[:, -1])[allowed]
             yield keys[allowed], last.view(np.uint64)
 
+    def scores(self, rank: int) -> np.ndarray:
+        """Scores of a rank as they are in the file: int64[n, score_words]."""
+        return self._read(SCORES, rank, self.score_words, 0, self.counts[rank])
+
     def counter(self) -> tuple[np.ndarray, np.ndarray]:
         """Keys and frequencies of the admission counter, of all ranks."""
         kinds = (COUNTER_KEYS, COUNTER_FREQUENCIES)
@@ -139,6 +149,8 @@ class Dump:
         block = {kind: array[allowed] for kind, array in block.items()}
         scores = block.get(SCORES, np.ones((len(block[KEYS]), 1), np.int64))
         states = {"states": block[STATES]} if STATES in block else {}
+        if self.score_words > 1:
+            states["scores"] = scores
         last = np.ascontiguousarray(scores[:, -1])
         return Exported(block[KEYS], block[VALUES], last.view(np.uint64), states)
 
@@ -147,13 +159,15 @@ class Dump:
     ) -> np.ndarray:
         """Some rows of a file, [rows, width]."""
         file = self.path / file_name(self.name, kind, rank, self.ranks)
-        dtype = np.dtype(DTYPES[kind])
+        dtype = self.dtypes.get(kind, np.dtype(DTYPES[kind]))
         begin = first * width * dtype.itemsize
+        count = rows * width * dtype.itemsize
         with disk_errors(file):
-            found = np.fromfile(file, dtype, rows * width, offset=begin)
-        if len(found) < rows * width:
+            found = np.fromfile(file, np.uint8, count, offset=begin)
+        if len(found) < count:
             raise DamagedFileError(file, "it became shorter while it was read")
-        return found.reshape(rows, width)
+        numbers = found.view(dtype).reshape(rows, width)
+        return numbers if dtype.itemsize > 2 else numbers.astype(np.float32)
 
 
 def dumped_tables(path: Path) -> list[str]:
@@ -183,8 +197,11 @@ def open_dump(path: Path, name: str) -> Dump:
         )
     counts = tuple(_rows_of(file) for file in keys)
     total = sum(counts)
+    metadata = _metadata(path / json_name(name))
+    dtypes = _float_dtypes(path, name, metadata, total)
     widths = {
-        kind: _width(path, name, kind, counts) for kind in (VALUES, SCORES, STATES)
+        kind: _width(path, name, kind, counts, dtypes.get(kind))
+        for kind in (VALUES, SCORES, STATES)
     }
     if widths[VALUES] is None:
         values = path / file_name(name, VALUES, 0, len(keys))
@@ -198,9 +215,37 @@ def open_dump(path: Path, name: str) -> Dump:
         dim=widths[VALUES] or 0,
         state_width=widths[STATES],
         score_words=(widths[SCORES] or 0) if total else 1,
-        metadata=_metadata(path / json_name(name)),
+        metadata=metadata,
         entries=entries,
+        dtypes=dtypes,
     )
+
+
+def _float_dtypes(
+    path: Path, name: str, metadata: Mapping[str, Any], rows: int
+) -> dict[str, np.dtype]:
+    """The dtypes of rows and states, where a dump says that rows have 16 bits.
+
+    Raises:
+      DamagedFileError: it names a dtype that no dump has.
+    """
+    given = str(metadata.get("embedding_dtype") or "float32").removeprefix("torch.")
+    if given not in FLOATS:
+        raise DamagedFileError(
+            path / json_name(name),
+            f"its embedding_dtype is {given!r}, not one of {sorted(FLOATS)}",
+        )
+    dtype = FLOATS[given]
+    if dtype.itemsize > 2 or rows == 0:
+        return {}
+    of_row = sum(map(file_bytes, files_of(path, name, VALUES))) // rows
+    of_states = sum(map(file_bytes, files_of(path, name, STATES))) // rows
+    # States may have 16 bits too: their number says it.
+    numbers = {"adam": 2, "exact_adagrad": 1}.get(str(metadata.get("opt_type")), 0)
+    numbers = numbers * (of_row // dtype.itemsize) or 1
+    if of_states == numbers * dtype.itemsize:
+        return {VALUES: dtype, STATES: dtype}
+    return {VALUES: dtype}
 
 
 def stored_dump(dump: Dump) -> StoredTable:
@@ -231,7 +276,9 @@ def stored_dump(dump: Dump) -> StoredTable:
         config={"ranks": dump.ranks, **dump.metadata},
     )
     counters = {"step": int(dump.metadata.get("iters", 0))}
-    return StoredTable(schema, sum(dump.counts), counters, chunks, index)
+    counted = dump.counter if files_of(dump.path, dump.name, COUNTER_KEYS) else None
+    rows = sum(dump.counts)
+    return StoredTable(schema, rows, counters, chunks, index, counted=counted)
 
 
 def _states_of(dump: Dump) -> tuple[str, dict[str, tuple[int, ...]]]:
@@ -281,7 +328,13 @@ def files_of(path: Path, name: str, kind: str) -> list[Path]:
     return [found[key] for key in sorted(found)]
 
 
-def _width(path: Path, name: str, kind: str, counts: tuple[int, ...]) -> int | None:
+def _width(
+    path: Path,
+    name: str,
+    kind: str,
+    counts: tuple[int, ...],
+    dtype: np.dtype | None,
+) -> int | None:
     """Numbers a row of one kind of file; None if the kind was not dumped."""
     files = files_of(path, name, kind)
     if not files:
@@ -289,7 +342,7 @@ def _width(path: Path, name: str, kind: str, counts: tuple[int, ...]) -> int | N
     if len(files) != len(counts):
         problem = f"there are {len(counts)} files of keys but {len(files)} of {kind}"
         raise DamagedFileError(files[-1], problem)
-    item = np.dtype(DTYPES[kind]).itemsize
+    item = (dtype or np.dtype(DTYPES[kind])).itemsize
     widths = set()
     for file, count in zip(files, counts, strict=True):
         size = file_bytes(file)
@@ -355,7 +408,7 @@ def _metadata(path: Path) -> Mapping[str, Any]:
     if not path.exists():
         return {}
     fields: Fields = read_json(path)
-    for name in ("opt_type", "evict_strategy", "dist_type"):
+    for name in ("opt_type", "evict_strategy", "dist_type", "embedding_dtype"):
         if fields.get(name) is not None:
             fields.text(name)
     for name in ("iters", "step_score"):

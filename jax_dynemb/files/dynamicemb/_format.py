@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import ml_dtypes
 import numpy as np
 
 from jax_dynemb.engines.shard import PACKED
@@ -66,6 +67,14 @@ OPTIMIZERS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
         },
     ),
 }
+# What the columns of compound scores are; DynamicEmb does not say it.
+SCORE_COLUMNS = "score_columns"
+# What files of rows and states hold, by the JSON's "embedding_dtype".
+FLOATS = {
+    "float32": np.dtype("<f4"),
+    "float16": np.dtype("<f2"),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+}
 BLOCK_ROWS = 65_536
 _FIRST_RESERVED = -4
 _HIGH_LIMIT = np.uint64(0x3FFF_FFFF)  # what fits above the clock in a score
@@ -98,6 +107,8 @@ def our_scores(raw: np.ndarray, strategy: str, now: int) -> np.ndarray:
     """
     if strategy == "timestamp":
         return np.maximum(1, now + 1 - raw.view(np.int64)).view(np.uint64)
+    if strategy == "customized":  # checked before
+        return raw
     if strategy in PACKED:
         return np.minimum(raw, _HIGH_LIMIT) << np.uint64(32) | np.uint64(1)
     return np.maximum(raw, np.uint64(1))

@@ -23,6 +23,7 @@ from jax_dynemb.files.dynamicemb._format import (
     EVICT_STRATEGY,
     KEYS,
     OPTIMIZERS,
+    SCORE_COLUMNS,
     SCORES,
     STATES,
     VALUES,
@@ -214,10 +215,11 @@ class TableWriter:
             given = schema.optimizer
             numbers = {k: float(given.get(v) or 0.0) for k, v in names.items()}
             result["lr"] = numbers.pop("lr")
-            if kind == "adam":
-                result["iters"] = self._table.counters.get("step", 0)
+            result["iters"] = self._table.counters.get("step", 0)
             result |= numbers
         strategy = schema.score_strategy or "step"
+        if self._columns is not None:
+            result[SCORE_COLUMNS] = list(self._columns)
         return result | {
             "evict_strategy": EVICT_STRATEGY[strategy],
             "dist_type": self._dist_type,
@@ -245,6 +247,11 @@ class TableWriter:
             yield f"{self._reserved} keys from -4 to -1 were left out: reserved."
         if self._raised:
             yield f"{self._raised} scores of 0 were written as 1."
+        if self._counter is None and schema.config.get("counter") == "sketch":
+            yield (
+                "ids without a row are counted in a sketch, which has no ids: their "
+                "counts are not in the dump."
+            )
         if schema.param_dtype != "float32":
             yield f"rows are {schema.param_dtype} in the table, float32 in the files."
         if "learning_rate" in schema.optimizer and (

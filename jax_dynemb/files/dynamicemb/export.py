@@ -52,7 +52,7 @@ def dynamicemb(
       state: their state.
       optimizer: write optimizer states too: SGD, Adagrad, row-wise Adagrad and Adam.
       counters: admission counts by table, (keys int64[m], frequencies int64[m]);
-        True writes those that a table keeps itself (in this version none do).
+        True writes those of tables that count by key, ``jde.admission.Exact``.
       ranks: into so many files; DynamicEmb reads any number on any number of GPUs.
       dist_type: which rank owns a key: "roundrobin" or "hash_roundrobin".
       now: the time of the dump in nanoseconds, which ages are counted from.
@@ -91,7 +91,7 @@ def write_dynamicemb(
     tables: Mapping[str, StoredTable],
     *,
     optimizer: bool = True,
-    counters: bool | Counts = False,
+    counters: bool | Counts = True,
     ranks: int = 1,
     dist_type: str = "roundrobin",
     now: int | None = None,
@@ -109,6 +109,9 @@ def write_dynamicemb(
     for table in tables.values():
         _check(table, optimizer)
     given = counters if isinstance(counters, Mapping) else {}
+    if counters is True:
+        known = {n: t.counted for n, t in tables.items() if t.counted is not None}
+        given = {name: read() for name, read in known.items()}
     columns = _columns(tables, compound or {})
     moment = time.time_ns() if now is None else now
     writers = {

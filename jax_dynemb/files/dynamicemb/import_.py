@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from jax_dynemb._scores import MOST_SCORE
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import counter_values, set_counters
 from jax_dynemb.files.disk import progress_bar
+from jax_dynemb.files.dynamicemb._compound import COMPOUND, CompoundScores
 from jax_dynemb.files.dynamicemb._dump import open_dump
 from jax_dynemb.files.dynamicemb._format import (
     EVICT_STRATEGY,
@@ -26,7 +28,7 @@ from jax_dynemb.files.dynamicemb._format import (
 from jax_dynemb.files.live import Imported, clear_table, lost_rows
 from jax_dynemb.ops import TableState
 from jax_dynemb.rows import Exported
-from jax_dynemb.table import Tables, insert_chunks
+from jax_dynemb.table import Tables, insert_chunks, with_counts
 
 
 def dynamicemb(
@@ -51,7 +53,8 @@ def dynamicemb(
       quiet: no progress bar.
 
     Returns:
-      The state, admission counts and notes.
+      The state, admission counts and notes. A table that admits by frequency goes on
+      with the counts of the dump.
 
     Every file is read and compared before the state is touched.
 
@@ -74,6 +77,10 @@ def dynamicemb(
             arrays = coll.state_name(reader.name)
             new[arrays] = reader.fill(new[arrays], advance)
             counters[reader.name] = reader.dump.counter()
+            new[arrays], lost = with_counts(
+                coll, reader.name, new[arrays], *counters[reader.name]
+            )
+            reader.notes += lost
             notes += [f"Table '{reader.name}': {note}" for note in reader.notes]
     return Imported(new, counters, tuple(notes))
 
@@ -95,7 +102,9 @@ class _Reader:
         self._highest = 0
         self._read = 0
         self._check_rows()
+        self._takes_step = False
         self._takes_states = optimizer and self._check_optimizer()
+        self._compound: CompoundScores | None = None
         self._takes_scores = self._check_scores()
 
     def fill(self, state: TableState, advance: Any) -> TableState:
@@ -118,7 +127,10 @@ class _Reader:
         for chunk in self.dump.chunks():
             advance(len(chunk.keys))
             self._read += len(chunk.keys)
-            scores = our_scores(chunk.scores, self._strategy, self._now)
+            if self._compound is not None:
+                scores = self._compound.ours(chunk.optimizer_state["scores"])
+            else:
+                scores = our_scores(chunk.scores, self._strategy, self._now)
             self._highest = max(self._highest, int(scores.max(initial=0)))
             states = self._states(chunk) if self._takes_states else {}
             yield Exported(chunk.keys, chunk.rows, scores, states)
@@ -132,7 +144,7 @@ class _Reader:
         if sum(dump.counts) and dump.dim != config.dim:
             raise ValueError(
                 f"Table '{self.name}' was dumped with dim {dump.dim}, but its config "
-                f"has dim {config.dim}."
+                f"has dim {config.dim}.{self._perhaps_halves()}"
             )
         if dump.metadata.get("dist_type") == "continuous" and dump.ranks > 1:
             raise ValueError(
@@ -140,6 +152,16 @@ class _Reader:
                 f"{dump.ranks} ranks, which replaces keys by numbers within a rank. "
                 "Dump it with 'roundrobin'."
             )
+
+    def _perhaps_halves(self) -> str:
+        """Names the other reason where the JSON does not say that rows have 16 bits."""
+        said = self.dump.metadata.get("embedding_dtype")
+        if said is not None or 2 * self.dump.dim != self._config.dim:
+            return ""
+        return (
+            " If its rows have 16 bits, say so in its JSON: "
+            '"embedding_dtype": "torch.bfloat16" or "torch.float16".'
+        )
 
     def _check_optimizer(self) -> bool:
         """Whether states can be read; says why not."""
@@ -160,6 +182,7 @@ class _Reader:
                 f"state a row, but {ours} keeps {expected}."
             )
         self._note_hyper_parameters()
+        self._takes_step = True
         return expected > 0 and width > 0
 
     def _note_hyper_parameters(self) -> None:
@@ -183,14 +206,40 @@ class _Reader:
             )
             return False
         if self.dump.score_words == 1 and theirs in (None, ours):
+            self._check_range()
             return (
                 self._strategy != "no_eviction"
             )  # there a score is the number of a row
+        if self.dump.score_words == 2 and self._strategy in COMPOUND:
+            self._compound = CompoundScores.of(self.dump, self._strategy)
+            if self._compound is not None:
+                return True
         self.notes.append(
             f"scores of {theirs or 'the dump'} can not become those of {ours}: rows "
             "are scored as new."
         )
         return False
+
+    def _check_range(self) -> None:
+        """Refuses given scores that no row can have, and notes others."""
+        if self._strategy not in ("customized", "lfu", "step"):
+            return
+        most = {"customized": MOST_SCORE, "lfu": 2**30 - 1}.get(self._strategy, 2**61)
+        parts = (scores[scores > np.uint64(most)] for _, scores in self.dump.index())
+        over = [part for part in parts if len(part)]
+        if not over:
+            return
+        count, highest = sum(map(len, over)), max(int(part.max()) for part in over)
+        if self._strategy != "lfu":
+            raise ValueError(
+                f"Table '{self.name}': {count} scores of the dump are above {most}, up "
+                f"to {highest} (a negative one counts as 2**64 more). Leave the scores "
+                "file out to score the rows as new."
+            )
+        self.notes.append(
+            f"{count} counts of the dump, up to {highest}, became 2**30 - 1, the most "
+            "that a row counts."
+        )
 
     def _note_losses(self, rows: int) -> None:
         reserved = sum(self.dump.counts) - self._read
@@ -200,7 +249,7 @@ class _Reader:
 
     def _counters(self, state: TableState) -> dict[str, int]:
         numbers = {"inserted": counter_values(state)["rows"], "evicted": 0}
-        if self._takes_states:
+        if self._takes_step:
             numbers["step"] = int(self.dump.metadata.get("iters", 0))
         if self._takes_scores and self._strategy == "step":
             next_step = int(self.dump.metadata.get("step_score", 1))

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from jax_dynemb._kind_of import kind_of
+from jax_dynemb.admission import Frequency
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import counter_values
@@ -25,6 +27,7 @@ def live_table(coll: Tables, state: States, name: str) -> StoredTable:
     if not isinstance(config, TableConfig):
         return _tensor_train(coll, state, config)
     counters = counter_values(coll.engine.counted(state, name))
+    rule = config.admission
     return StoredTable(
         schema=Schema.of(config, counters["step"]),
         rows=counters["rows"],
@@ -33,6 +36,9 @@ def live_table(coll: Tables, state: States, name: str) -> StoredTable:
         index=lambda: coll.engine.index(state, name),
         head=log_head(coll, state, name),
         identity=identity_in(coll, state, name),
+        counted=functools.partial(coll.counted, state, name)
+        if isinstance(rule, Frequency) and rule.counts_keys
+        else None,
     )
 
 

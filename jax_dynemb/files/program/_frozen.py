@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb import _ffi, ops
+from jax_dynemb import ops
 from jax_dynemb._row_formats import row_format_of
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
@@ -24,6 +24,7 @@ from jax_dynemb.files.live import check_collection
 from jax_dynemb.ops import (
     FeatureInput,
     TableState,
+    keys_of_index,
     one_row_each,
     pack_rows,
     refuse_packed,
@@ -252,12 +253,10 @@ def _columns_written(
       number: of the part.
       block: of the equal parts that the buckets are cut into: bounds temporary memory.
     """
-    constants = _ffi.constants()
     buckets = narrow.num_buckets // narrow.max_shards
     some = jax.lax.dynamic_slice_in_dim(index, block * buckets, buckets)
-    entries = some[:, constants["keys_word"] :]
     # An empty slot has the key -1, which reads zeros.
-    keys = entries.reshape(-1, constants["slot_words"])[:, :2]
+    keys = jnp.stack(keys_of_index(some), axis=-1).reshape(-1, 2)
     layout = one_row_each(narrow.name, narrow.name, keys.shape[0])
     inputs = [(layout, FeatureInput(keys, None, None))]
     (output,), _ = ops.find([narrow], {narrow.state_name: part}, inputs)

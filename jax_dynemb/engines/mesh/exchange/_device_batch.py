@@ -60,7 +60,7 @@ class DeviceBatch:
         }
 
     def per_id(self, row: int, default: int) -> jax.Array:
-        """Returns the counts (row 0) or scores (row 1) of all ids, uint32[n]."""
+        """Returns the counts (row 0) or score words (1, 2) of all ids, uint32[n]."""
         parts = []
         for layout, given in self.inputs:
             rows = () if given.uses is None else jnp.atleast_2d(given.uses)

@@ -31,13 +31,13 @@ class IdNumbers(NamedTuple):
       counted: tables of which owners learn how often a device has each id.
       counts: uint32[n], how many ids each position stands for; None: one.
       scored: those of ``counted`` of which they also learn the highest score.
-      scores: uint32[n] by position, or None.
+      scores: by position, the low words uint32[n] and the high ones; or None.
     """
 
     counted: Sequence[int] = ()
     counts: jax.Array | None = None
     scored: Sequence[int] = ()
-    scores: jax.Array | None = None
+    scores: tuple[jax.Array, jax.Array] | None = None
 
 
 NO_NUMBERS = IdNumbers()
@@ -142,7 +142,7 @@ def send_ids_and_uses(
 
     Returns:
       The ids. Then by number of the table how often a device has each of them,
-      uint32[places]; or this and its score, uint32[2, places]. Then the others.
+      uint32[places]; or this and its score, uint32[3, places]. Then the others.
     """
     fill = jnp.concatenate([ids, padding((1,))])
     positions = positions_of(exchange, route, round_range)
@@ -155,17 +155,27 @@ def send_ids_and_uses(
             uses = saturating_sums(route.unique_of, counts)
         cut = _cut(exchange, _at(route, positions, uses))
         parts += [cut[t] for t in counted]
-    if scored:
-        best = _of_unique(route).at[route.unique_of].max(scores)
-        cut = _cut(exchange, _at(route, positions, best))
-        parts += [cut[t] for t in scored]
+    if scores is not None:
+        for best in _highest(route, *scores):
+            cut = _cut(exchange, _at(route, positions, best))
+            parts += [cut[t] for t in scored]
     received, *rest = exchange_arrays([*parts, *others], exchange.axes)
-    many = len(counted) + len(scored)
+    many = len(counted) + 2 * len(scored)
     rest, others = [each.reshape(-1) for each in rest[:many]], rest[many:]
     of_tables = dict(zip(counted, rest, strict=False))
-    for t, best in zip(scored, rest[len(counted) :], strict=True):
-        of_tables[t] = jnp.stack([of_tables[t], best])
+    words = rest[len(counted) :]
+    for n, t in enumerate(scored):
+        of_tables[t] = jnp.stack([of_tables[t], words[n], words[len(scored) + n]])
     return received, of_tables, others
+
+
+def _highest(
+    route: Route, low: UInt32[Array, " n"], high: UInt32[Array, " n"]
+) -> tuple[jax.Array, jax.Array]:
+    """Finds the highest number of each distinct id: its low and its high words."""
+    top = _of_unique(route).at[route.unique_of].max(high)
+    low = jnp.where(high == top[route.unique_of], low, jnp.uint32(0))
+    return _of_unique(route).at[route.unique_of].max(low), top
 
 
 def saturating_sums(

@@ -122,7 +122,7 @@ def numbers_of(batch: DeviceBatch) -> IdNumbers:
     scored = [t for t, table in enumerate(tables) if table.name in has_scores]
     counted = [t for t, table in enumerate(tables) if t in scored or counts_uses(table)]
     counts = batch.per_id(0, 1) if batch.has_uses else None
-    scores = batch.per_id(1, 0) if scored else None
+    scores = (batch.per_id(1, 0), batch.per_id(2, 0)) if scored else None
     return IdNumbers(counted, counts, scored, scores)
 
 
