@@ -21,6 +21,7 @@ from jax_dynemb.files.checkpoint._at_exit import before_threads_end
 from jax_dynemb.files.checkpoint._index import index_layout
 from jax_dynemb.files.checkpoint._layout import Directory, latest, resolved, whole_step
 from jax_dynemb.files.checkpoint._pieces import piece_shape
+from jax_dynemb.files.checkpoint._untrained import warn_of_untrained
 from jax_dynemb.files.disk import Presence, disk_errors
 from jax_dynemb.files.integrity import FORMAT_VERSION
 from jax_dynemb.table import Tables
@@ -91,6 +92,7 @@ def save(
     _tree.check_arrays(leaves)
     _tree.check_shared(leaves)
     places = _tree.find_tables(tree, tables)
+    warn_of_untrained(leaves, places)
     if feed is not None:
         _finished(path)  # else a crash could leave a checkpoint whose commit is gone
     tags = _below.commit(feed, tree, places, step)
