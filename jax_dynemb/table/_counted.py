@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the ids that an admission rule counts by key."""
+"""Reads what a table counts: ids without a row, and whether it was ever updated."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ import numpy as np
 from jax_dynemb import _ffi
 from jax_dynemb.admission import Frequency
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines import Engine, States
+from jax_dynemb.engines import Engine, States, shard
 from jax_dynemb.ops import scores_of_index
 
 
@@ -56,3 +57,18 @@ def _with_scores(table: TableConfig, index: jax.Array) -> jax.Array:
         return index
     scores = jnp.stack(scores_of_index(index), axis=-1)
     return jnp.concatenate([index, scores.reshape(index.shape[0], -1)], axis=1)
+
+
+def warn_of_untrained(engine: Engine, state: States, table: Any) -> None:
+    """Warns of a table that is read without ever having been updated.
+
+    Args:
+      engine: of the tables.
+      state: the tables.
+      table: which one; a tensor train does not count its lookups.
+    """
+    dynamic = table.name in engine.catalog.dynamic
+    arrays = state[engine.state_name(table.name)]
+    if dynamic and arrays.counters.is_fully_addressable:
+        own = engine.counted(state, table.name).counters
+        shard.warn_of_untrained(table, shard.counter_totals(own))

@@ -12,7 +12,7 @@ import jax
 
 from jax_dynemb._is_whole import is_whole
 from jax_dynemb.engines import Engine, Routed, States
-from jax_dynemb.engines.shard import RowGradients, with_number
+from jax_dynemb.engines.shard import RowGradients, may_stay_untrained, with_number
 from jax_dynemb.ops import Residual
 from jax_dynemb.table import _arguments
 from jax_dynemb.table._feature_stats import (
@@ -137,6 +137,8 @@ class Operations:
         self._check_features(state, ids.given, "lookup")
         _arguments.check_flag("lookup", "stats", stats)
         batch, flags = ids.ids, _arguments.flags_of("lookup", touch, insert, now)
+        if not (touch and insert):
+            may_stay_untrained(self.features[feature] for feature in batch)
         given = given_of(self.engine.catalog, batch, scores, counts, now)
         if given.is_per_id and ids.sent:
             raise ValueError(_ROUTED)
@@ -400,6 +402,7 @@ class Operations:
           ValueError: as ``apply_gradients``.
         """
         _arguments.check_states(self.engine, state, "reduce_gradients")
+        may_stay_untrained(self.engine.catalog.dynamic)
         return self.engine.reduce_gradients(state, plain_residual(residual), d_rows)
 
     def weight_gradients(

@@ -12,7 +12,7 @@ import jax
 
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.engines import Engine, States
-from jax_dynemb.engines.shard import BucketStats, NewRows, Rule
+from jax_dynemb.engines.shard import BucketStats, NewRows, Rule, may_stay_untrained
 from jax_dynemb.ops import TableState
 from jax_dynemb.table import _arguments
 
@@ -80,6 +80,7 @@ class RowOperations:
                     f"scatter: rows of '{table}' must be a dict as gather returns it, "
                     f"not {kind_of(each)}: write {{'values': rows}}."
                 )
+        may_stay_untrained(slots)
         return self.engine.scatter(state, slots, rows)
 
     def _check_slots(self, call: str, state: States, slots: Any) -> None:

@@ -351,6 +351,7 @@ class Tables(Operations, RowOperations, Departures, Replication, Portable):
         config = self.engine.catalog.table(table)
         name = config.name
         _arguments.check_arrays(self.engine, state, [name], "export")
+        _counted.warn_of_untrained(self.engine, state, config)
         query = query_of(config, min_score, since, known_keys, chunk_buckets)
         if where is not None:
             state = without_rows(self, state, {name: where})
@@ -452,10 +453,9 @@ class Tables(Operations, RowOperations, Departures, Replication, Portable):
         Now: rows, capacity, load_factor, and rows of the fullest bucket and on average
         (fullest_bucket, mean_bucket; see concepts/tables.md). Since the start: inserted
         and evicted rows, refused ids (no free slot), lost_updates (gradients of evicted
-        rows), step (updates) and lookups.
+        rows), step (updates) and lookups. It warns of a table with lookups and no step.
 
-        This call counts the rows of buckets. Devices read 128 bytes of each bucket, one
-        sixteenth of the index, and nothing of the rows.
+        Devices read 128 bytes of each bucket, a sixteenth of the index, and no rows.
 
         Raises:
           RuntimeError: a table with ``on_full="error"`` has refused ids.

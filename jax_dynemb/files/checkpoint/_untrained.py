@@ -1,0 +1,30 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tells of tables that are saved without ever having been updated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jax_dynemb.engines import shard
+from jax_dynemb.files.checkpoint._tree import Path, Place
+
+
+def warn_of_untrained(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) -> None:
+    """Warns once of each table with training lookups and without an update.
+
+    Args:
+      leaves: what is saved, by path.
+      places: of its tables.
+    """
+    for place in places.values():
+        engine = place.coll.engine
+        counters = leaves.get((*place.arrays, "counters"))
+        dynamic = place.name in engine.catalog.dynamic
+        if not dynamic or not getattr(counters, "is_fully_addressable", False):
+            continue
+        own = np.asarray(counters)[engine.counter_rows(place.name)]
+        shard.warn_of_untrained(place.config, shard.counter_totals(own))
