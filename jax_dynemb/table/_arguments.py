@@ -252,7 +252,7 @@ def check_states(engine: Engine, state: Any, call: str) -> None:
             f"tables are {sorted(arrays)}. The state comes before the ids: "
             "coll.lookup(state, ids)."
         )
-    for name in arrays & set(state):
+    for name in sorted(arrays & set(state)):
         _check_name(name, state[name], call)
     check_not_donated(state, call)
 

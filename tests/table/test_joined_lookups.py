@@ -102,7 +102,7 @@ def test_lookups_that_scan_has_stacked(platform):
 
 @pytest.mark.parametrize("late_first", [False, True])
 def test_rows_of_a_tier(platform, late_first):
-    coll = tables(tier=jde.tiers.host(device_rows=128))
+    coll = tables(tier=jde.tiers.host(hbm_fraction=0.5))
     state, residuals, d_rows = two_lookups(coll)
     order = slice(None, None, -1 if late_first else 1)
     new = coll.apply_gradients(state, residuals[order], d_rows[order])
