@@ -35,7 +35,9 @@ SMALL = jde.TableConfig(
 COLL = jde.Tables([SMALL])
 IDS = jde.ids(np.arange(8))
 KNOWN = {"t": np.arange(8)}
-REFUSED = "of another run|of a history|earlier moment|older than the 8 latest|out of order"
+REFUSED = (
+    "of another run|of a history|earlier moment|older than the 8 latest|out of order"
+)
 
 
 @jax.jit
@@ -73,7 +75,7 @@ class Node:
 
 
 def expected(now: Node, mark: Node) -> bool | None:
-    """Whether a state goes on with what was noted at a node; None: cannot be told."""
+    """Says whether a state goes on with what a node noted; None: nothing can say."""
     line = now.line()
     if mark in line:
         between = now.segment - mark.segment
@@ -96,7 +98,7 @@ def takes(now: Node, looked: Node) -> bool:
 
 
 class Departed:
-    """What a feed reads of the state that it gets."""
+    """Stands for what a feed reads of the state that it gets."""
 
     def __init__(self, state):
         self.identity = lambda name: identity_in(COLL, state, name)
@@ -117,7 +119,7 @@ class Machine:
         self.feed: tuple[Moments, Node] | None = None
 
     def one_of(self, found: list) -> Any:
-        """The latest more often: lines become long."""
+        """Draws the latest more often: lines become long."""
         back = int(self.rng.geometric(0.3))
         return found[-min(back, len(found))]
 
@@ -150,7 +152,7 @@ class Machine:
             self.add(Node(state, old, old.moment + 1, old.segment + 1))
 
     def update(self) -> None:
-        """Of any lookup, in any state: trains its rows, or counts them."""
+        """Takes any residual in any state: trains its rows, or counts them."""
         if not self.looked:
             return
         now, looked = self.one_of(self.nodes), self.one_of(self.looked)
