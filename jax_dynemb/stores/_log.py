@@ -97,7 +97,7 @@ class Log:
 
     @property
     def identity(self) -> Identity | None:
-        """Of which table and moment the rows are, see ``Identified``."""
+        """Says of which table and moment the rows are, see ``Identified``."""
         return self._commits.identity
 
     @identity.setter

@@ -227,7 +227,7 @@ def _with_counters(
     new = shard.set_counters(state, delta.counters or {}, rows)
     types = [(each.shape, each.dtype) for each in new.extra]
     if types != [(each.shape, each.dtype) for each in delta.extra]:
-        return new  # of another optimizer, which begins anew
+        return new  # of another optimizer, which starts fresh
     pairs = zip(delta.extra, new.extra, strict=True)
     extra = tuple(jax.device_put(given, old.sharding) for given, old in pairs)
     return dataclasses.replace(new, extra=extra)

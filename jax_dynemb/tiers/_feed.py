@@ -101,9 +101,9 @@ class Ahead:
           StopIteration: there are no more batches; the state is as it was.
           RuntimeError: the feed is closed, or a store has no room for rows.
           ValueError: the state is of tables in another size, see ``use``; or it does
-            not come out of the state that the call before returned, which a call
-            finds without waiting, so one of the next calls may raise it. No store has
-            changed then.
+            not come out of the state that ``next`` returned last. One of the next
+            calls may raise that, since no call waits for it. The stores are as they
+            were.
           Exception: what the iterator or a store raised. The state is as it was, but
             at the first call. After an error of a store go on from a checkpoint: rows
             that had departed may not be in the store.

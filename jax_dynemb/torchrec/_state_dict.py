@@ -181,7 +181,7 @@ def _array(value: Any, dtype: str = "float32") -> np.ndarray:
 
 
 def _numbers(value: Any) -> np.ndarray:
-    """The same in its own dtype: float32 can not hold every count of updates."""
+    """Keeps whole numbers, since float32 can not hold every count of updates."""
     floats = not hasattr(value, "is_floating_point") or value.is_floating_point()
     if hasattr(value, "detach"):
         value = _array(value) if floats else value.detach().cpu().numpy()

@@ -33,7 +33,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_the_last_commit_opens(faults, tmp_path, mode, trials):
     """At every call of the first processes, and at all of them by night."""
-    trials = trials if NIGHTLY else min(trials, 160)
+    trials = trials if NIGHTLY else min(trials, 150)
     script = [sys.executable, str(HERE / "crash_log.py"), str(tmp_path), mode]
     environment = os.environ | {
         "LD_PRELOAD": str(faults),

@@ -77,7 +77,9 @@ def test_marks_beside_a_checkpoint(tmp_path):
     beside = stored(marks)
     # What the run does after the checkpoint, and then it dies.
     ahead, later = COLL.export_delta(look(state, 30), beside)
-    gone = COLL.apply_delta(jax.tree.map(np.copy, replica), "t", ahead["t"], at=marks["t"])
+    gone = COLL.apply_delta(
+        jax.tree.map(np.copy, replica), "t", ahead["t"], at=marks["t"]
+    )
     state = restored(tmp_path)
     for first in (100, 200, 300):
         state = look(state, first)

@@ -41,7 +41,7 @@ def step(coll: jde.Tables, state, seed: int):
 
 
 def shipped(delta: jde.Delta) -> jde.Delta:
-    """What another process reads."""
+    """Returns what another process reads."""
     return pickle.loads(pickle.dumps(dataclasses.replace(delta, chunks=list(delta))))
 
 

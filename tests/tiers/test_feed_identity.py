@@ -40,23 +40,24 @@ def test_another_state_is_refused(other, devices):
     if devices > 1:
         placement = {"mesh": mesh_of(devices)}
     walk = Walk(jde.stores.Memory(PLAIN), **placement)
-    with pytest.raises(ValueError, match=OTHER_RUN if other == "fresh" else EARLIER):
-        with walk.feed(batches) as feed:
-            walk.run(feed, batches[:20])
-            kept = copied(walk.state)
-            if other == "branch":  # as many lookups, of a copy of the state
-                for batch in batches[30:33]:
-                    ids = {"cat": jde.ids(batch)}
-                    _, kept = stepper(walk.coll)(kept, ids)
-            walk.run(feed, batches[20:23])
-            feed.drain(copied(walk.state))
-            below = rows_in(walk.stores["cat"])
-            state = walk.coll.init(9) if other == "fresh" else kept
-            try:
-                goes_on(walk, feed, state)
-            finally:
-                # Nothing of the other state came below, and nothing was discarded.
-                assert rows_in(walk.stores["cat"]) == below
+    reason = OTHER_RUN if other == "fresh" else EARLIER
+    feed = walk.feed(batches)
+    with pytest.raises(ValueError, match=reason), feed:
+        walk.run(feed, batches[:20])
+        kept = copied(walk.state)
+        if other == "branch":  # as many lookups, of a copy of the state
+            for batch in batches[30:33]:
+                ids = {"cat": jde.ids(batch)}
+                _, kept = stepper(walk.coll)(kept, ids)
+        walk.run(feed, batches[20:23])
+        feed.drain(copied(walk.state))
+        below = rows_in(walk.stores["cat"])
+        state = walk.coll.init(9) if other == "fresh" else kept
+        try:
+            goes_on(walk, feed, state)
+        finally:
+            # Nothing of the other state came below, and nothing was discarded.
+            assert rows_in(walk.stores["cat"]) == below
 
 
 def test_other_calls_compare_too():
@@ -92,9 +93,9 @@ def test_a_new_run_above_rows_of_another_one():
     with walk.feed(batches) as feed:
         walk.run(feed, batches)
     store, state = walk.stores["cat"], fresh(walk)
-    with walk.feed(batches) as feed:
-        with pytest.raises(ValueError, match="has rows of another run"):
-            feed.next(state)
+    refused = pytest.raises(ValueError, match="has rows of another run")
+    with walk.feed(batches) as feed, refused:
+        feed.next(state)
     store.discard(store.keys())  # the advice, and the state lives on
     with walk.feed(batches) as feed:
         goes_on(walk, feed, state)
@@ -102,9 +103,7 @@ def test_a_new_run_above_rows_of_another_one():
 
 
 def saved(walk: Walk, path, feed, step: int) -> None:
-    jde.checkpoint.save(
-        path, step, walk.state, tables=walk.coll, feed=feed, wait=True
-    )
+    jde.checkpoint.save(path, step, walk.state, tables=walk.coll, feed=feed, wait=True)
 
 
 def test_a_commit_that_is_newer_than_the_checkpoint(tmp_path):
@@ -125,9 +124,9 @@ def test_a_commit_that_is_newer_than_the_checkpoint(tmp_path):
     # A feed that opens the log again has the newest commit.
     with jde.stores.Log(tmp_path / "log", PLAIN, keep=3) as log:
         walk.stores = {"cat": log}
-        with walk.feed(batches[20:]) as feed:
-            with pytest.raises(ValueError, match=r"'later'.*store.open\(tag\) first"):
-                feed.next(state)
+        refused = pytest.raises(ValueError, match=r"'later'.*store.open\(tag\) first")
+        with walk.feed(batches[20:]) as feed, refused:
+            feed.next(state)
         log.open("step-20")  # the advice
         assert rows_of(walk.coll, state) | rows_in(log) == expected
         walk.state, walk.whole = state, whole
@@ -148,9 +147,7 @@ def test_a_commit_of_the_same_name_of_another_run(tmp_path):
         colls.append(walk.coll)
     into = colls[0].init(1)
     with pytest.raises(ValueError, match="has rows of another run"):
-        jde.checkpoint.restore(
-            tmp_path / "a", into, tables=colls[0], stores=stores[1]
-        )
+        jde.checkpoint.restore(tmp_path / "a", into, tables=colls[0], stores=stores[1])
     back = jde.checkpoint.restore(
         tmp_path / "a", into, tables=colls[0], stores=stores[0]
     )
@@ -162,9 +159,9 @@ def test_a_module_that_got_another_state():
     model = jde.nnx.EmbeddingCollection([BELOW], rngs=nnx.Rngs(0))
     store = {"cat": jde.stores.Memory(PLAIN)}
     given = ({"cat": ids} for ids in batches)
-    with pytest.raises(ValueError, match=OTHER_RUN):
-        with jde.nnx.ahead(model, given, stores=store) as feed:
-            for number, ids in enumerate(feed):
-                _, _, state = model.coll.lookup(model.get_state(), ids)
-                model.set_state(model.coll.init(5) if number == 20 else state)
+    feed = jde.nnx.ahead(model, given, stores=store)
+    with pytest.raises(ValueError, match=OTHER_RUN), feed:
+        for number, ids in enumerate(feed):
+            _, _, state = model.coll.lookup(model.get_state(), ids)
+            model.set_state(model.coll.init(5) if number == 20 else state)
     assert len(np.unique(store["cat"].keys()))

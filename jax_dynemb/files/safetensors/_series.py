@@ -72,7 +72,7 @@ class Series:
 
     @property
     def identity(self) -> Identity | None:
-        """Of which run and moment the last file is; None if it does not say.
+        """Reads of which run and moment the last file is; None if it does not say.
 
         Raises:
           DamagedFileError: what it says is no identity.
