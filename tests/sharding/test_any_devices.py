@@ -239,3 +239,15 @@ def test_advice_is_accepted_and_24_and_96_devices():
         timeout=600,
     )
     assert result.stdout.strip() == "done", result.stderr[-2000:]
+
+
+def test_tables_for_serving_are_those_of_one_device():
+    coll = jde.Tables(tables(), mesh=mesh_of(3))
+    ids = {name: jde.ids(x) for name, x in batch(0).items()}
+    state = compiled(coll).lookup(coll.init(0), ids, None, None)[2]
+    alone, frozen = jde.export.frozen(coll, state)
+    assert frozen["large"].index.shape[0] == 16
+    for name in ("small", "large"):
+        rows = export(coll, state, name)
+        assert export(alone, frozen, name).keys() == rows.keys()
+    assert alone.stats(frozen)["large/rows"] == coll.stats(state)["large/rows"]
