@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +27,7 @@ ADAM = jde.optim.adam(0.1)
 
 def tables(**fields) -> list[jde.TableConfig]:
     """Bags, sequences, counted ids; two buckets, and some more."""
-    common = {"optimizer": ADAM} | fields
+    common: dict[str, Any] = {"optimizer": ADAM, **fields}
     return [
         jde.TableConfig("small", 4, 100, pooling="sum", **common),
         jde.TableConfig("large", 4, 2000, score_strategy="lfu", **common),
@@ -157,7 +158,8 @@ def test_rules_by_rank_and_admission_counts():
     rule = jde.admission.Frequency(2, jde.admission.Exact(900))
     configs = [jde.TableConfig("t", 4, 1024, admission=rule, score_strategy="lfu")]
     found = []
-    for placement in ({}, {"mesh": mesh_of(7)}):
+    placements: list[dict[str, Any]] = [{}, {"mesh": mesh_of(7)}]
+    for placement in placements:
         coll = jde.Tables(configs, **placement)
         state, run = coll.init(0), compiled(coll)
         for seed in range(3):
@@ -174,7 +176,9 @@ def test_tiered_growth():
     config = dataclasses.replace(tables(tier=TIER)[1], name="t", feature_names=("t",))
     plain = dataclasses.replace(config, tier=None)
     found = []
-    for each, placement in ((config, {"mesh": mesh_of(3)}), (plain, {})):
+    both: list[tuple[jde.TableConfig, dict[str, Any]]]
+    both = [(config, {"mesh": mesh_of(3)}), (plain, {})]
+    for each, placement in both:
         coll = jde.Tables([each], **placement)
         run, state = compiled(coll), coll.init(0)
         ids = {"t": jde.ids(np.arange(300))}
@@ -239,3 +243,15 @@ def test_advice_is_accepted_and_24_and_96_devices():
         timeout=600,
     )
     assert result.stdout.strip() == "done", result.stderr[-2000:]
+
+
+def test_tables_for_serving_are_those_of_one_device():
+    coll = jde.Tables(tables(), mesh=mesh_of(3))
+    ids = {name: jde.ids(x) for name, x in batch(0).items()}
+    state = compiled(coll).lookup(coll.init(0), ids, None, None)[2]
+    alone, frozen = jde.export.frozen(coll, state)
+    assert frozen["large"].index.shape[0] == 16
+    for name in ("small", "large"):
+        rows = export(coll, state, name)
+        assert export(alone, frozen, name).keys() == rows.keys()
+    assert alone.stats(frozen)["large/rows"] == coll.stats(state)["large/rows"]

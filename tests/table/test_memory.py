@@ -3,6 +3,7 @@
 """``Tables.memory`` is what tables allocate, byte for byte; too much is refused."""
 
 import types
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,11 +19,11 @@ SKETCHED = jde.admission.Frequency(3, jde.admission.Sketch(bytes=1 << 14))
 HOST = jde.tiers.host(hbm_fraction=1 / 16)
 
 
-def store(table: str) -> jde.stores.Store:
+def store(table: Any) -> jde.stores.Store:
     return jde.stores.Memory(table)
 
 
-TABLES = {
+TABLES: dict[str, dict[str, Any]] = {
     "plain": {},
     "sgd": {"optimizer": jde.optim.sgd(0.1)},
     "adam": {"optimizer": jde.optim.adam(0.1)},
@@ -60,7 +61,7 @@ def total(coll: jde.Tables) -> dict[str, int]:
 @pytest.mark.parametrize("devices", [1, 3, 8])
 @pytest.mark.parametrize("kind", TABLES)
 def test_of_one_table(kind, devices):
-    placement = {"mesh": mesh_of(devices)} if devices > 1 else {}
+    placement: dict[str, Any] = {"mesh": mesh_of(devices)} if devices > 1 else {}
     config = jde.TableConfig("t", 12, 1100, **TABLES[kind])
     coll = jde.Tables([config], **placement)
     assert total(coll) == live_bytes(coll.init(0))
@@ -68,7 +69,7 @@ def test_of_one_table(kind, devices):
 
 @pytest.mark.parametrize("devices", [2, 3])
 def test_of_other_layouts(devices):
-    common = {"optimizer": jde.optim.adam(0.1), "capacity": 700}
+    common: dict[str, Any] = {"optimizer": jde.optim.adam(0.1), "capacity": 700}
     configs = [
         jde.TableConfig("copy", 12, sharding="replicated", **common),
         jde.TableConfig("columns", 24, sharding="column_wise", **common),

@@ -169,6 +169,24 @@ def counter_values(state: TableState, own: slice = slice(None)) -> dict[str, int
     return counter_totals(on_host(state.counters)[own])
 
 
+def joined_counters(counters: np.ndarray, rows: int) -> np.ndarray:
+    """Gives a table other rows of counters: events are summed in the first.
+
+    Args:
+      counters: uint32[n, counters, 2] on the host; earlier versions had fewer of them.
+      rows: how many it shall have.
+    """
+    words = np.ascontiguousarray(counters).view(np.uint64)[..., 0]
+    names = _ffi.constants()["counters"][: words.shape[1]]
+    events = np.array([name in EVENTS for name in names])
+    result = np.repeat(words[:1], rows, axis=0)
+    left = _ffi.code("counters", "left")  # of each shard
+    result[:, left] = words[:, left].max()
+    result[:, events] = 0
+    result[0, events] = words[:, events].sum(axis=0)  # wraps, as parts may be below 0
+    return result[..., None].view(np.uint32)
+
+
 def counter_totals(counters: np.ndarray) -> dict[str, int]:
     """Sums the rows of a table's counters, see ``counter_values``.
 

@@ -18,15 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.engines.shard import EVENTS
+from jax_dynemb.engines.shard import joined_counters
 from jax_dynemb.files.checkpoint._tree import Path, Place
 from jax_dynemb.ops import empty_index, empty_sketch, on_host
 
 _CUT = ("index", "sketch", "values", "optimizer")
-_WHEREVER = ("left",)  # not 0 in one row: not 0 in any
-_NAMES = _ffi.constants()["counters"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,21 +184,9 @@ def _with_end(array: jax.Array, empty: jax.Array, rows: int) -> jax.Array:
 def _joined(
     table: Uneven, path: Path, array: np.ndarray, shape: tuple[int, ...]
 ) -> np.ndarray:
-    join = _joined_counters if table.member(path) == "counters" else _joined_log
-    return join(np.ascontiguousarray(array), shape)
-
-
-def _joined_counters(counters: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Sums events in the first row; other numbers are the same in each."""
-    words = counters.view(np.uint64)[..., 0]
-    names = _NAMES[: words.shape[1]]
-    events = np.array([name in EVENTS for name in names])
-    wherever = np.array([name in _WHEREVER for name in names])
-    rows = np.repeat(words[:1], shape[0], axis=0)
-    rows[:, wherever] = words[:, wherever].max(axis=0)
-    rows[:, events] = 0
-    rows[0, events] = words[:, events].sum(axis=0)  # wraps, as parts may be below 0
-    return rows[..., None].view(np.uint32).reshape(shape)
+    if table.member(path) == "counters":
+        return joined_counters(array, shape[0])
+    return _joined_log(np.ascontiguousarray(array), shape)
 
 
 def _joined_log(log: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

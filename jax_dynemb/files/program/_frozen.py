@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jax_dynemb import ops
 from jax_dynemb._row_formats import row_format_of
@@ -19,7 +20,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.mesh import MeshEngine, Stack
 from jax_dynemb.engines.mixed import MixedEngine
-from jax_dynemb.engines.shard import Rule, Shards
+from jax_dynemb.engines.shard import Rule, Shards, joined_counters
 from jax_dynemb.files.live import check_collection
 from jax_dynemb.ops import (
     FeatureInput,
@@ -187,22 +188,32 @@ def _check_all_here(table: TableConfig, stack: Stack, found: int) -> None:
 
 def _rows_joined(shards: Shards, device: Device) -> TableState:
     """Blocks of buckets one after the other: the array that one device would have."""
-    states = [state for _, state in shards]
+    states, spec = [state for _, state in shards], shards[0][0]
+    counters = np.concatenate([np.asarray(s.counters) for s in states])
+    if len(counters) != spec.max_shards:
+        counters = joined_counters(counters, spec.max_shards)
     return TableState(
-        index=_stacked([s.index for s in states], device),
-        values=_stacked([s.values for s in states], device),
+        index=_stacked([s.index for s in states], spec.num_buckets, device),
+        values=_stacked([s.values for s in states], spec.num_slots, device),
         optimizer={},
-        counters=_stacked([s.counters for s in states], device),
+        counters=jax.device_put(counters, device),
     )
 
 
-def _stacked(parts: Sequence[jax.Array], device: Device) -> jax.Array:
-    """Arrays one after the other; beside the result there is one of them at a time."""
+def _stacked(parts: Sequence[jax.Array], rows: int, device: Device) -> jax.Array:
+    """Arrays one after the other; beside the result there is one of them at a time.
+
+    The last ones may have rows beyond those of the table, which are left out.
+    """
     if len(parts) == 1:
         return jax.device_put(parts[0], device)
-    rows, (_, *row) = sum(part.shape[0] for part in parts), parts[0].shape
-    whole, begin = jnp.zeros((rows, *row), parts[0].dtype, device=device), 0
+    shape = (rows, *parts[0].shape[1:])
+    whole, begin = jnp.zeros(shape, parts[0].dtype, device=device), 0
     for part in parts:
+        if begin + part.shape[0] > rows:
+            part = part[: max(0, rows - begin)]
+        if part.shape[0] == 0:
+            break
         whole = _written(whole, jax.device_put(part, device), begin)
         begin += part.shape[0]
         whole.block_until_ready()  # else all parts would be on their way together
