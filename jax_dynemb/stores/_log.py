@@ -93,6 +93,11 @@ class Log:
         """How rows lie in bytes."""
         return self._commits.layout
 
+    @property
+    def goes_back(self) -> bool:
+        """Whether ``open`` brings the rows of a commit back: it does."""
+        return True
+
     def get(self, keys: Any) -> tuple[np.ndarray, np.ndarray]:
         """Reads rows with several threads, see ``Store.get``.
 
