@@ -100,7 +100,7 @@ def _with_redis(folder: Path) -> Iterator[tuple[str, Any]]:
         try:
             while not socket.exists():
                 time.sleep(0.1)
-            yield "Redis", jde.stores.Redis(f"unix://{socket}", TABLE)
+            yield "Redis", jde.stores.Redis(f"unix://{socket}", TABLE, keep=0)
         finally:
             process.terminate()
 

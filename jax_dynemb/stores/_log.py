@@ -104,6 +104,11 @@ class Log:
     def identity(self, identity: Identity | None) -> None:
         self._commits.identity = identity
 
+    @property
+    def goes_back(self) -> bool:
+        """Whether ``open`` brings the rows of a commit back: it does."""
+        return True
+
     def get(self, keys: Any) -> tuple[np.ndarray, np.ndarray]:
         """Reads rows with several threads, see ``Store.get``.
 

@@ -39,6 +39,11 @@ class Memory:
         """How rows lie in bytes."""
         return self._layout
 
+    @property
+    def goes_back(self) -> bool:
+        """Whether ``open`` brings the rows of a commit back: it does."""
+        return True
+
     def get(self, keys: Any) -> tuple[np.ndarray, np.ndarray]:
         """Reads rows, see ``Store.get``."""
         wanted = as_keys(keys)

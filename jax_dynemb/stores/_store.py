@@ -22,7 +22,9 @@ class Store(Protocol):
     any number of keys, none too, and may be called from several threads.
 
     What a crash leaves of the rows is different for each store: see
-    docs/concepts/stores.md.
+    docs/concepts/stores.md. A store whose ``open`` brings back the rows of a commit has
+    an attribute ``goes_back`` that is True. Below a table, other stores keep a row that
+    came up for five commits, so that checkpoints that are kept find it there.
 
     Attributes:
       layout: how rows lie in bytes.
@@ -81,7 +83,7 @@ class Store(Protocol):
         ...
 
     def open(self, tag: str | None = None) -> None:
-        """Goes back to a commit, where the store can: see ``exact``.
+        """Goes back to a commit, exactly, where ``goes_back`` is True.
 
         Args:
           tag: of the commit; the last one if None.

@@ -108,9 +108,17 @@ class Ahead:
             at the first call. After an error of a store go on from a checkpoint: rows
             that had departed may not be in the store.
         """
-        self._check()
         check_values(state, "feed.next")
+        try:
+            return self._next(state)
+        except Exception:
+            self._shared.note_lost(self._coll, state)
+            raise
+
+    def _next(self, state: States) -> tuple[Any, States]:
+        self._check()
         check_sizes(self._coll, self.stores, state)
+        self._shared.check_lost(self._coll, state)
         if self._is_beside:
             return self._next_beside(state)
         first = self._last is None
@@ -362,7 +370,7 @@ class Ahead:
         return rows
 
     def _next_beside(self, state: States) -> tuple[Any, States]:
-        """Brings up the rows of a batch when it is asked for, and holds none."""
+        """Brings up the rows of a batch at once, and holds none."""
         self._read(1)
         if not self._new:
             raise self._unread

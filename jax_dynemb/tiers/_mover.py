@@ -66,7 +66,7 @@ class Mover:
     ):
         self.error: BaseException | None = None
         self.traffic = {t.name: Traffic(t, stores[t.name]) for t in tables}
-        self._stores, self._most_waiting = stores, most_waiting
+        self._most_waiting = most_waiting
         self._moments = Moments(stores)
         self._thread = ThreadPoolExecutor(1, "jax_dynemb.ahead")
 
@@ -118,8 +118,8 @@ class Mover:
             traffic.put_waiting(job.first)
             if traffic.waiting:
                 raise RuntimeError(f"{_full(name, traffic)} A commit would lose them.")
-        for store in self._stores.values():
-            store.commit(job.tag, job.step)
+        for traffic in self.traffic.values():
+            traffic.commit(job.tag, job.step)
 
 
 def _full(name: str, traffic: Traffic) -> str:

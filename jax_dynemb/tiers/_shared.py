@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What all feeds over the same stores have together: one thread, one order of jobs."""
+"""One thread and one order of jobs for all feeds over the same stores."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
+from jax_dynemb.engines.shard import counter_values
 from jax_dynemb.stores import Store
 from jax_dynemb.table import Tables
 from jax_dynemb.tiers import _device
@@ -23,6 +24,8 @@ from jax_dynemb.tiers._traffic import Offer
 
 Held = Mapping[str, list[jax.Array]]
 _open: dict[Hashable, Shared] = {}  # by the place of a store
+# States whose departed rows a feed could not store: stamp and lookups by the place.
+_lost: dict[Hashable, tuple[int, int]] = {}
 
 
 def shared_by(stores: Mapping[str, Store]) -> Shared | None:
@@ -55,8 +58,8 @@ class Shared:
     """Runs the jobs of all feeds over some stores.
 
     One of them may train: it has batches on their way, whose rows must stay in the
-    tables. The feeds beside it have none. They bring rows up when these are asked for,
-    and leave the holds of rows as they were.
+    tables. The feeds beside it have none. They bring rows up at once, and leave the
+    holds of rows as they were.
 
     Attributes:
       stores: by table name.
@@ -170,12 +173,45 @@ class Shared:
             state[coll.state_name(name)] = dataclasses.replace(arrays, tier=tier)
         return self.hold_coming(coll, state), offers
 
+    def note_lost(self, coll: Tables, state: States) -> None:
+        """Notes that a state lacks rows, if the thread has failed."""
+        leaves = jax.tree.leaves(dict(state))
+        if self.mover.error is None or any(leaf.is_deleted() for leaf in leaves):
+            return
+        for name, store in self.stores.items():
+            _lost.setdefault(_place(store), _moment(coll, state, name))
+
+    def check_lost(self, coll: Tables, state: States) -> None:
+        """Raises if rows of a state are in no store, since an earlier feed failed.
+
+        Raises:
+          RuntimeError: with what to do.
+        """
+        for name, store in self.stores.items():
+            if (place := _place(store)) not in _lost:
+                continue
+            stamp, lookups = _moment(coll, state, name)
+            if stamp == _lost[place][0] and lookups >= _lost[place][1]:
+                raise RuntimeError(
+                    f"Rows of table '{name}' had departed when its store failed, and "
+                    "are in no store. Go on from the last checkpoint: "
+                    "jde.checkpoint.restore(..., stores=stores)."
+                )
+            del _lost[place]
+
     def close(self) -> None:
         """Ends the thread once its jobs are done."""
         self.is_closed = True
         for place in [place for place, one in _open.items() if one is self]:
             del _open[place]
         self.mover.close()
+
+
+def _moment(coll: Tables, state: States, table: str) -> tuple[int, int]:
+    """The stamp of a table, and how many lookups it has seen; waits for the device."""
+    own = coll.engine.counter_rows(table)
+    counters = counter_values(state[coll.state_name(table)], own)
+    return counters["stamp"], counters["lookups"]
 
 
 def _held(arrays: Any) -> jax.Array:

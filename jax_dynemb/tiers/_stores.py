@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -169,7 +170,9 @@ def _opened_log(config: TableConfig, place: SsdPlace) -> Log:
     folder = Path(place.path) / config.name
     try:
         return Log(folder, config, disk_gigabytes=place.disk_gigabytes, keep=place.keep)
-    except _NO_FOLDER as error:
+    except OSError as error:
+        if not isinstance(error, _NO_FOLDER) and error.errno != errno.EROFS:
+            raise
         raise type(error)(
             error.errno,
             f"{error.strerror}. Table '{config.name}' keeps its log there: give "

@@ -52,7 +52,7 @@ class Offer:
     inserted: list[Inserted] = dataclasses.field(default_factory=list)
 
     def masks(self) -> Inserted:
-        """What became of the rows, bool[n] each; waits for the device."""
+        """Reads what became of the rows, bool[n] each; waits for the device."""
         none = np.zeros(len(self.keys), bool)
         pairs = [
             [np.asarray(mask)[: len(self.keys)] for mask in each]
@@ -69,11 +69,16 @@ class Offer:
         return int((~self.masks().present).sum())
 
 
+_COMMITS = 4  # that may be gone back to, where a store keeps no older rows
+
+
 class Traffic:
     """Moves the rows of one table; called by one thread only.
 
     A row stays in the store until the table is known to have it. So it may be offered
-    to several batches; the table takes it once, since it only takes absent rows.
+    to several batches; the table takes it once, since it only takes absent rows. A
+    store that cannot go back keeps it longer: until all checkpoints have it that may be
+    restored. Meanwhile the row of the table counts.
 
     Attributes:
       counts: events since the start.
@@ -86,6 +91,9 @@ class Traffic:
         self._config, self._store = config, store
         self._offers: dict[int, Offer] = {}
         self._coming: dict[int, np.ndarray] = {}
+        self._goes_back = bool(getattr(store, "goes_back", False))
+        self._commits = 0
+        self._came: dict[int, int] = {}  # keys that stay below, and the commits before
 
     @property
     def waiting_bytes(self) -> int:
@@ -126,6 +134,8 @@ class Traffic:
         for key in keys[stored].tolist() if self.waiting else ():
             self.waiting.pop(key, None)
         self.waiting |= zip(keys[~stored].tolist(), packed[~stored], strict=True)
+        for key in keys.tolist() if self._came else ():
+            self._came.pop(key, None)
         self.counts["bytes_down"] += (count := int(stored.sum())) * packed.shape[1]
         self.counts["refused"] += len(keys) - count
 
@@ -165,11 +175,27 @@ class Traffic:
         self._offers.pop(offer.number, None)
         placed, present = offer.masks()
         gone = offer.keys[placed]
-        self._store.discard(gone)
+        if self._goes_back:
+            self._store.discard(gone)
+        else:
+            self._came |= dict.fromkeys(gone.tolist(), self._commits)
         for key in gone.tolist() if self.waiting else ():
             self.waiting.pop(key, None)
         self.counts["returned"] += len(gone)
         self.counts["no_room"] += int((~present).sum())
+
+    def commit(self, tag: str, step: int | None) -> None:
+        """Commits the store; discards rows that no kept commit needs below.
+
+        The checkpoint of the commit before is complete by now.
+        """
+        self._store.commit(tag, step)
+        self._commits += 1
+        last = self._commits - _COMMITS
+        old = [key for key, commits in self._came.items() if commits < last]
+        self._store.discard(np.array(old, np.int64))
+        for key in old:
+            del self._came[key]
 
     def erase(self, keys: np.ndarray) -> None:
         """Removes rows, also those that batches on their way have been offered.
@@ -177,8 +203,9 @@ class Traffic:
         The main thread waits meanwhile, and has inserted none of these offers.
         """
         self._store.discard(keys)
-        for key in keys.tolist() if self.waiting else ():
+        for key in keys.tolist():
             self.waiting.pop(key, None)
+            self._came.pop(key, None)
         for number, offer in list(self._offers.items()):
             stays = ~np.isin(offer.keys, keys)
             if stays.all():

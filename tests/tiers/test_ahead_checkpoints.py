@@ -143,15 +143,93 @@ def test_into_another_table_and_back(tmp_path, name):
         back.check(feed)
 
 
-def test_a_server_keeps_the_newest_rows(make_store, tmp_path):  # noqa: F811
-    """Every store serves a restore; those that go back do so exactly."""
+def test_every_store_goes_back_with_the_table(make_store, tmp_path):  # noqa: F811
     batches = cold_batches(5, 60)
     walk = Walk(make_store(table=PLAIN))
-    saved(walk, tmp_path, batches, 0, 60)
-    expected = rows_of(walk.plain, walk.whole)
-    restored(walk, tmp_path)
+    saved(walk, tmp_path, batches, 0, 30)
+    expected = {30: rows_of(walk.plain, walk.whole)}
+    saved(walk, tmp_path, batches, 30, 60)
+    expected[60] = rows_of(walk.plain, walk.whole)
+    for step in (60, 30):
+        assert restored(walk, tmp_path, step) == step
+        above, below = rows_of(walk.coll, walk.state), rows_in(walk.stores["cat"])
+        assert above | below == expected[step]
+        assert not above.keys() & below.keys()
+
+
+class Newest:
+    """A store as a user may write one: it cannot go back."""
+
+    def __init__(self):
+        self._store = jde.stores.Memory(PLAIN)
+        self.layout, self.get = self._store.layout, self._store.get
+        self.put, self.discard = self._store.put, self._store.discard
+        self.keys, self.stats = self._store.keys, self._store.stats
+
+    def commit(self, tag, step=None):
+        """Names nothing."""
+
+    def open(self, tag=None):
+        """Changes nothing."""
+
+
+def test_a_store_that_cannot_go_back_loses_no_row(tmp_path):
+    """Each checkpoint that stays finds all of its rows, some of them newer ones."""
+    batches = list(np.random.default_rng(9).integers(0, 1500, (90, 40)))
+    walk, path = Walk(Newest()), tmp_path
+    with walk.feed(batches) as feed:
+        known = {}
+        for begin in range(0, 90, 5):
+            walk.run(feed, batches[begin : begin + 5])
+            jde.checkpoint.save(path, begin, walk.state, tables=walk.coll, feed=feed)
+            known[begin] = rows_of(walk.plain, walk.whole).keys()
+            jde.checkpoint.wait(path)
+            for step in list(known)[-3:] if begin % 20 == 0 else ():
+                back = jde.checkpoint.restore(
+                    path,
+                    walk.coll.init(9),
+                    tables=walk.coll,
+                    stores=walk.stores,
+                    step=step,
+                )
+                above = rows_of(walk.coll, back.tree)
+                below = rows_in(walk.stores["cat"])
+                assert known[step] <= above.keys() | below.keys()
+        walk.state = feed.drain(walk.state)
+        assert feed.stats()["cat/returned"] > 300
     above, below = rows_of(walk.coll, walk.state), rows_in(walk.stores["cat"])
-    assert above | below == expected
+    assert below | above == rows_of(walk.plain, walk.whole)  # the table's row counts
+    assert 0 < len(above.keys() & below.keys()) < 500  # not yet discarded
+
+
+def test_a_feed_goes_on_from_no_state_that_lacks_rows(tmp_path):
+    """An outage takes rows that had departed; a restored state has them."""
+    batches = cold_batches(10, 80)
+    walk = Walk(jde.stores.Memory(PLAIN))
+    store, put = walk.stores["cat"], walk.stores["cat"].put
+    feed = walk.feed(batches)
+    walk.run(feed, batches[:40])
+    jde.checkpoint.save(tmp_path, 40, walk.state, tables=walk.coll, feed=feed)
+    expected = rows_of(walk.plain, walk.whole)
+
+    def refuses(*_):
+        raise OSError("the server is away")
+
+    store.put = refuses
+    with pytest.raises(OSError, match="away"):
+        walk.run(feed, batches[40:])
+    with pytest.raises(OSError, match="away"):
+        feed.next(walk.state)
+    feed.close()
+    store.put = put
+    with walk.feed(batches) as other, pytest.raises(RuntimeError, match="Go on from"):
+        other.next(walk.state)
+    restored(walk, tmp_path)
+    with walk.feed(batches[40:]) as other:
+        _, walk.state = other.next(walk.state)
+        walk.state = other.drain(walk.state)
+    above, below = rows_of(walk.coll, walk.state), rows_in(store)
+    assert above | below == expected and not above.keys() & below.keys()
 
 
 def test_what_does_not_fit_is_named(tmp_path):
@@ -178,6 +256,19 @@ def test_a_new_table_over_old_rows_is_said():
         walk.run(feed, batches)
     with walk.feed(batches) as feed, pytest.warns(RuntimeWarning, match="new run"):
         feed.next(walk.coll.init(0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["RocksDB", "Redis"])
+def test_killed_at_any_time(kind, tmp_path, request):
+    """The same above a database or a server, which hold the rows of their commits."""
+    pytest.importorskip("rocksdict" if kind == "RocksDB" else "redis")
+    url = [request.getfixturevalue("redis_url")] if kind == "Redis" else []
+    trials = 500 if NIGHTLY else 4
+    seed = os.environ.get("SEED", 0)
+    counts = counts_of(str(KILLER), tmp_path, trials, seed, kind, *url)
+    assert counts["killed"] >= trials // 2
+    assert counts["rows"] > counts["rows_below"] > 0
 
 
 @pytest.mark.slow

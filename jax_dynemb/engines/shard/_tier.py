@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -16,6 +17,8 @@ from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops import TableState
+
+_log = logging.getLogger("jax_dynemb.tiers")
 
 
 def without_homes(state: TableState) -> TableState:
@@ -51,7 +54,28 @@ def tier_stats(
     if table.tier is not None and table.tier.ring_rows == 0:
         for name in ("departed", "ring_full", "held"):
             del numbers[name]
+    elif numbers["ring_full"]:
+        _say_full(table, int(numbers["ring_full"]))
     return {f"{table.name}/{name}": number for name, number in numbers.items()}
+
+
+# How many newcomers had found a full ring when it was said last, by table.
+_said: dict[str, int] = {}
+
+
+def _say_full(table: TableConfig, refused: int) -> None:
+    if refused <= _said.get(table.name, 0):
+        return
+    _said[table.name] = refused
+    assert table.tier is not None
+    _log.warning(
+        "Table '%s': %d ids got no row, since %d evicted rows waited for its store. "
+        "Train through jde.tiers.ahead, which takes them; or raise ring_rows to those "
+        "of one step.",
+        table.name,
+        refused,
+        table.tier.ring_rows,
+    )
 
 
 _CHUNK_BYTES = 1 << 28
