@@ -70,34 +70,75 @@ class Jagged:
         ends = module.minimum(module.cumsum(lengths), self.values.shape[0])
         return module.concatenate([module.zeros(1, np.int32), ends.astype(np.int32)])
 
-    def to_padded(self, length: int | None = None, padding_value: int = -1) -> Any:
+    def to_padded(
+        self,
+        length: int | None = None,
+        padding_value: float | None = None,
+        *,
+        rows: Any = None,
+    ) -> Any:
         """Returns bags of equal size, each its first ids, filled up.
 
         Args:
           length: ids of each bag; the longest bag's if None.
-          padding_value: what bags are filled up with; -1 is no id.
+          padding_value: what bags are filled up with; None: -1, which is no id, and 0
+            in floats.
+          rows: [capacity, ...], what a lookup of these ids returned one an id, to be
+            padded in place of the ids; differentiable.
 
         Returns:
           Ids of [bags, length] as the values have them: pairs of words
-          uint32[bags, length, 2], or integers.
+          uint32[bags, length, 2], or integers. Of rows [bags, length, ...].
 
         Raises:
           TypeError: without ``length`` under jit, where shapes are static.
+          ValueError: a negative length, or rows that are not one an id.
+
+        Example:
+          >>> jagged = jde.Jagged.from_lists([[1, 2], [3], []])
+          >>> rows = jnp.ones((3, 8))  # of a lookup of jagged
+          >>> jagged.to_padded(20, rows=rows).shape, jagged.mask(20).shape
+          ((3, 20, 8), (3, 20))
+        """
+        offsets, size = self.offsets, self._size("to_padded", length)
+        values = self.values if rows is None else rows
+        if values.shape[:1] != self.values.shape[:1]:
+            raise ValueError(
+                f"to_padded takes one row for each of the {self.values.shape[0]} ids, "
+                f"not rows of shape {values.shape}: look the ids up in a table without "
+                "pooling."
+            )
+        return _padded(values, offsets, size, padding_value)
+
+    def mask(self, length: int | None = None) -> Any:
+        """Returns which places of ``to_padded`` have an id of the bag.
+
+        Args:
+          length: as for ``to_padded``.
+
+        Returns:
+          bool[bags, length].
+
+        Raises:
+          TypeError: without ``length`` under jit.
           ValueError: a negative length.
         """
-        offsets, size = self.offsets, length
-        if size is None:
-            if isinstance(offsets, Tracer):
+        offsets, size = self.offsets, self._size("mask", length)
+        return _places(size) < (offsets[1:] - offsets[:-1])[:, None]
+
+    def _size(self, call: str, length: int | None) -> int:
+        if length is None:
+            if isinstance(self.offsets, Tracer):
                 raise TypeError(
-                    "Jagged.to_padded needs a length under jit, where shapes are "
-                    "static: write to_padded(20)."
+                    f"Jagged.{call} needs a length under jit, where shapes are static: "
+                    f"write {call}(20)."
                 )
-            size = int(np.diff(np.asarray(offsets)).max(initial=0))
-        if not is_whole(size):
-            raise TypeError(f"to_padded takes the ids of each bag, not {size!r}.")
-        if size < 0:
-            raise ValueError(f"to_padded needs a length of 0 or more, not {size}.")
-        return _padded(self.values, offsets, int(size), padding_value)
+            return int(np.diff(np.asarray(self.offsets)).max(initial=0))
+        if not is_whole(length):
+            raise TypeError(f"{call} takes the ids of each bag, not {length!r}.")
+        if length < 0:
+            raise ValueError(f"{call} needs a length of 0 or more, not {length}.")
+        return int(length)
 
     @classmethod
     def from_lists(cls, bags: Any, capacity: int | None = None) -> Jagged:
@@ -178,30 +219,40 @@ def _check_weights(weights: Any, values: Any) -> None:
         )
 
 
-def _padded(values: Any, offsets: Any, size: int, padding_value: int) -> Any:
+def _places(size: int) -> np.ndarray:
+    return np.arange(size, dtype=np.int32)[None, :]
+
+
+def _padded(values: Any, offsets: Any, size: int, padding_value: float | None) -> Any:
     on_host = isinstance(values, np.ndarray)
     if on_host and not isinstance(offsets, np.ndarray):
         if isinstance(offsets, Tracer):
             from jax_dynemb._ids import words_of
 
-            wide = values.dtype.itemsize == 8
+            wide = values.dtype.kind in "iu" and values.dtype.itemsize == 8
             values, on_host = jnp.asarray(words_of(values) if wide else values), False
         else:
             offsets = np.asarray(offsets)
     module = np if on_host else jnp
-    place = np.arange(size, dtype=np.int32)[None, :]
-    index = offsets[:-1, None] + place
-    live = place < (offsets[1:] - offsets[:-1])[:, None]
-    if values.dtype == np.uint32 and values.ndim == 2:
-        padding: Any = np.array([[[padding_value]]], np.int64).view(np.uint32)
-        live = live[..., None]
-    else:
-        padding = np.asarray(padding_value).astype(values.dtype)
+    index = offsets[:-1, None] + _places(size)
+    live = _places(size) < (offsets[1:] - offsets[:-1])[:, None]
+    live = live.reshape(*live.shape, *[1] * (values.ndim - 1))
+    padding = _padding_of(values, padding_value)
     if values.shape[0] == 0:
         shape = (*index.shape, *values.shape[1:])
         return module.broadcast_to(module.asarray(padding), shape)
     taken = module.take(values, module.minimum(index, values.shape[0] - 1), axis=0)
     return module.where(live, taken, padding)
+
+
+def _padding_of(values: Any, padding_value: float | None) -> np.ndarray:
+    """The value that fills bags, in the form of the values."""
+    integers = jnp.dtype(values.dtype).kind in "iu"
+    if padding_value is None:
+        padding_value = -1 if integers else 0
+    if values.dtype == np.uint32 and values.ndim == 2:
+        return np.array([[[int(padding_value)]]], np.int64).view(np.uint32)
+    return np.asarray(padding_value).astype(values.dtype)
 
 
 _NOT_LENGTHS = "{where} must be integers [bags], not {found}."

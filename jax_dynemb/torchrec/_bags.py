@@ -66,3 +66,19 @@ def from_padded(values: Any, lengths: Any, capacity: int) -> Any:
     flat = values.reshape(bags * size, *values.shape[2:])
     live = (bag < bags) & (place < size)
     return taken(flat, bag * size + place, live, padding_like(values))
+
+
+def entries_of(lengths: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """The entries of chosen bags, one bag after the other; on the host.
+
+    Args:
+      lengths: int[bags].
+      index: int[n], bags; one may come several times.
+
+    Returns:
+      int[sum of lengths[index]].
+    """
+    begins, chosen = np.cumsum(lengths) - lengths, lengths[index]
+    ends = np.cumsum(chosen)
+    first = np.repeat(begins[index] - (ends - chosen), chosen)
+    return first + np.arange(int(chosen.sum()))

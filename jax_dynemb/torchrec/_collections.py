@@ -18,6 +18,8 @@ from jax_dynemb import nnx as jde_nnx
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import StatsFuture
 from jax_dynemb.jagged import split_weights
+from jax_dynemb.torchrec._arrays import is_traced
+from jax_dynemb.torchrec._bags import entries_of
 from jax_dynemb.torchrec._configs import EmbeddingConfig, Table, tables_of
 from jax_dynemb.torchrec._jagged_tensor import JaggedTensor
 from jax_dynemb.torchrec._keyed_jagged_tensor import KeyedJaggedTensor
@@ -325,12 +327,14 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
             ``model.eval()``.
 
         Returns:
-          By key the rows, [entries, dim], in the bags of the input.
+          By key the rows, [entries, dim], in the bags of the input. Of a variable
+          batch each key has its own number of bags, or with ``inverse_indices`` one
+          bag an example.
 
         Raises:
           KeyError: a feature is missing.
-          TypeError: a dict of something else than JaggedTensors.
-          ValueError: a variable batch.
+          TypeError: a dict of something else than JaggedTensors. Or a variable batch
+            with ``inverse_indices`` under jit, where the number of rows is data.
         """
         given, sent = split_routed(features)
         ids, bags = self._inputs(given)
@@ -343,9 +347,11 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
         for route in self.routes:
             jt = bags[route.feature]
             indices = ids_as_weights(jt) if self._need_indices else None
-            out[route.alias] = JaggedTensor._of(
-                rows[route.alias], jt.lengths(), indices
-            )
+            bags_of_key = rows[route.alias], jt.lengths(), indices
+            inverse = _inverse_of(given, route.feature)
+            if inverse is not None:
+                bags_of_key = _of_examples(*bags_of_key, inverse)
+            out[route.alias] = JaggedTensor._of(*bags_of_key)
         return out
 
     def route(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -362,12 +368,6 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
     def _inputs(
         self, features: Features
     ) -> tuple[dict[str, Any], dict[str, JaggedTensor]]:
-        variable = isinstance(features, KeyedJaggedTensor)
-        if variable and features.variable_stride_per_key():
-            raise ValueError(
-                "EmbeddingCollection takes no variable batch: give each key the same "
-                "number of bags, or look keys up one by one as JaggedTensors."
-            )
         ids, bags = inputs_of(self.routes, features)
         if wrong := sorted({r.feature for r in self.routes} - set(bags)):
             raise TypeError(
@@ -375,3 +375,30 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
                 "lengths), or use jde.nnx.EmbeddingCollection for arrays of ids."
             )
         return ids, bags
+
+
+def _inverse_of(features: Features, key: str) -> Any:
+    """Which bag of a key each example of a variable batch has; None without them."""
+    variable = isinstance(features, KeyedJaggedTensor)
+    if not variable or not features.variable_stride_per_key():
+        return None
+    inverse = features.inverse_indices_or_none()
+    return None if inverse is None else inverse[1][inverse[0].index(key)]
+
+
+def _of_examples(rows: Any, lengths: Any, indices: Any, inverse: Any) -> Any:
+    """The bag of each example, where bags stand for several.
+
+    Raises:
+      TypeError: under jit.
+    """
+    if is_traced(lengths, inverse):
+        raise TypeError(
+            "EmbeddingCollection: under jit the rows of inverse_indices are as many as "
+            "data says. Make the KeyedJaggedTensor without them, and pick bags of "
+            "equal size: out[key].to_padded_dense(20)[index]."
+        )
+    lengths, index = np.asarray(lengths), np.asarray(inverse)
+    entries = entries_of(lengths, index)
+    rows = jnp.take(rows, entries, axis=0)
+    return rows, lengths[index], None if indices is None else indices[entries]

@@ -15,6 +15,7 @@ from jax_dynemb.torchrec._arrays import is_pairs, is_traced, shown, stored, xp
 from jax_dynemb.torchrec._check import (
     check_lengths_of,
     check_weights,
+    in_torchrecs_order,
     lengths_from_offsets,
 )
 from jax_dynemb.torchrec._refused import refused_attribute
@@ -27,19 +28,29 @@ class JaggedTensor:
     Args:
       values: ids in NumPy (any integers), pairs of words from ``jde.ids``, or floats
         [n] or [n, D].
+      positional: TorchRec's order: weights, lengths, offsets, of which the weights
+        are floats. Integers alone are lengths. Write names for anything else.
+      weights: float[n], one number an entry, or None.
       lengths: integers [B], entries of each bag.
       offsets: integers [B + 1], where bags begin, and where the last one ends. Give
         lengths or offsets; of both, they are compared.
-      weights: float[n], one number an entry, or None.
 
     Raises:
+      TypeError: positional arguments could be of more than one order.
       ValueError: lengths or offsets on the host are no lengths of these values, or
         there is not one weight an entry.
     """
 
     def __init__(
-        self, values: Any, lengths: Any = None, offsets: Any = None, weights: Any = None
+        self,
+        values: Any,
+        *positional: Any,
+        weights: Any = None,
+        lengths: Any = None,
+        offsets: Any = None,
     ):
+        named = {"weights": weights, "lengths": lengths, "offsets": offsets}
+        weights, lengths, offsets = in_torchrecs_order(positional, named)
         values = stored(values)
         lengths = lengths_from_offsets(lengths, offsets)
         if values.shape[:1] == (0,) and lengths is None:

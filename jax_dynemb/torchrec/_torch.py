@@ -60,7 +60,8 @@ def from_torch(x: Any, *, capacity: Any = None, zero_copy: bool = False) -> Any:
     lengths = _optional(given.get("lengths"), _on_host)
     offsets = _optional(given.get("offsets"), _on_host)
     if "keys" not in given:
-        return JaggedTensor(values, lengths, offsets, weights)
+        named = {"weights": weights, "lengths": lengths, "offsets": offsets}
+        return JaggedTensor(values, **named)
     inverse = given.get("inverse_indices")
     return KeyedJaggedTensor(
         list(given["keys"]),

@@ -186,7 +186,12 @@ def test_tables_are_one_object_in_copies_and_equal_in_pickles():
     again = pickled(coll)
     assert again == coll and hash(again) == hash(coll)
     config = jde.TTConfig(
-        "d", 4, 8, (2, 2), rows_shape=(2, 2, 2), initializer=jde.tt.from_dense(np.eye(8, 4))
+        "d",
+        4,
+        8,
+        (2, 2),
+        rows_shape=(2, 2, 2),
+        initializer=jde.tt.from_dense(np.eye(8, 4)),
     )
     assert copy.deepcopy(config) == config
 

@@ -223,7 +223,9 @@ def test_updates_are_those_of_weights_beside(table, call):
 
     @jax.jit
     def step(state: Any, ids: Any, given: Any) -> Any:
-        batch, given = (coll.route(ids, given), None) if call == "route" else (ids, given)
+        batch, given = (
+            (coll.route(ids, given), None) if call == "route" else (ids, given)
+        )
         rows, residual, state = coll.lookup(state, batch, given)
         of_weights, state = coll.weight_gradients(state, residual, rows)
         return of_weights, coll.apply_gradients(state, residual, rows)

@@ -65,8 +65,14 @@ def test_a_reader_of_counters_says_it_once(reader, devices, tmp_path):
     with pytest.warns(RuntimeWarning, match=SAYS) as said:
         READERS[reader](coll, state, tmp_path / "one")
     assert len(said) == 1 and f"'{name_of(coll)}'" in str(said[0].message)
-    for number, read in enumerate(READERS.values()):
-        read(coll, state, tmp_path / str(number))  # warnings are errors here
+    say_nothing(coll, state, tmp_path)
+
+
+def say_nothing(coll: jde.Tables, state: Any, folder: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number, read in enumerate(READERS.values()):
+            read(coll, state, folder / str(number))
 
 
 def test_what_it_advises_trains():
@@ -163,8 +169,4 @@ QUIET: dict[str, tuple[dict[str, Any], Callable[[jde.Tables], Any]]] = {
 def test_nothing_else_is_told_of(case, tmp_path):
     options, run = QUIET[case]
     coll = jde.Tables([table(**options)])
-    state = run(coll)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for number, read in enumerate(READERS.values()):
-            read(coll, state, tmp_path / str(number))
+    say_nothing(coll, run(coll), tmp_path)

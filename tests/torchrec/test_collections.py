@@ -264,9 +264,41 @@ def test_a_variable_batch_has_its_own_rows_for_each_key(devices):
         np.testing.assert_allclose(out[key], sums, rtol=1e-6, atol=1e-7)
     with pytest.raises(ValueError, match="inverse_indices"):
         out.values()
-    rows = T.EmbeddingCollection(tables(None), rngs=nnx.Rngs(0))
-    with pytest.raises(ValueError, match="no variable batch"):
-        rows(kjt)
+
+
+@DEVICES
+@pytest.mark.parametrize("need_indices", [False, True])
+def test_rows_of_a_variable_batch_are_those_of_its_examples(devices, need_indices):
+    ranks, index = [[1], [3], [2]], np.array([[0, 0, 0], [0, 1, 2], [1, 0, 1]])
+    short = np.array([1, 2, 0, 1, 1, 2]), np.array([7, 5, 6, 8, 9, 1, 2])
+    values, lengths, bags = [], [], np.split(short[1], np.cumsum(short[0])[:-1])
+    for begin, chosen in zip((0, 1, 4), index, strict=True):
+        values += [i for bag in chosen for i in bags[begin + bag]]
+        lengths += short[0][begin + chosen].tolist()
+    make = T.KeyedJaggedTensor
+    whole = make(KEYS, np.array(values), lengths=np.array(lengths))
+    variable = {"lengths": short[0], "stride_per_key_per_rank": ranks}
+    model = T.EmbeddingCollection(
+        tables(None), need_indices=need_indices, rngs=nnx.Rngs(0), mesh=mesh(devices)
+    )
+    wanted = model(whole)
+    got = model(make(KEYS, short[1], inverse_indices=(KEYS, index), **variable))
+    for key in KEYS:
+        np.testing.assert_array_equal(got[key].lengths(), wanted[key].lengths())
+        np.testing.assert_array_equal(got[key].values(), wanted[key].values())
+        if need_indices:
+            np.testing.assert_array_equal(got[key].weights(), wanted[key].weights())
+    bare = jax.jit(lambda kjt: model(kjt, train=False))(
+        make(KEYS, short[1], **variable)
+    )
+    assert [bare[key].lengths().tolist() for key in KEYS] == [[1], [2, 0, 1], [1, 2]]
+    # What the refusal under jit advises: bags of equal size, picked by example.
+    inverse = make(KEYS, short[1], inverse_indices=(KEYS, index), **variable)
+    with pytest.raises(TypeError, match=r"to_padded_dense\(20\)\[index\]"):
+        jax.jit(lambda kjt: model(kjt, train=False))(inverse)
+    for key, chosen in zip(KEYS, index, strict=True):
+        picked = bare[key].to_padded_dense(3)[chosen]
+        np.testing.assert_array_equal(picked, wanted[key].to_padded_dense(3))
 
 
 def test_ids_of_32_bits():

@@ -54,9 +54,9 @@ def kjt_of(given: dict[str, Any], capacity: Any = None) -> Any:
 def jt_of(given: dict[str, Any]) -> Any:
     return JT(
         given["values"],
-        given.get("lengths"),
-        given.get("offsets"),
-        given.get("weights"),
+        lengths=given.get("lengths"),
+        offsets=given.get("offsets"),
+        weights=given.get("weights"),
     )
 
 

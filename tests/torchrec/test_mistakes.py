@@ -3,6 +3,7 @@
 """What does not fit or is refused is said in a sentence with the fix."""
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -415,3 +416,47 @@ def test_a_policy_of_a_tensor_train_is_refused():
     )
     with pytest.raises(ValueError, match="no rows that could leave"):
         config.to_table()
+
+
+def parts_of(jt: T.JaggedTensor) -> tuple[Any, Any]:
+    weights = jt.weights_or_none()
+    return np.asarray(jt.lengths()).tolist(), None if weights is None else list(weights)
+
+
+VALUES, WEIGHTS = np.array([7, 8, 9]), np.array([0.5, 1.0, 2.0], np.float32)
+LENGTHS, OFFSETS = np.array([1, 2]), np.array([0, 1, 3])
+ORDERS = {
+    "lengths": lambda: JT(VALUES, LENGTHS),
+    "list of lengths": lambda: JT(VALUES, [1, 2]),
+    "lengths, named weights": lambda: JT(VALUES, LENGTHS, weights=WEIGHTS),
+    "lengths, named offsets": lambda: JT(VALUES, LENGTHS, offsets=OFFSETS),
+    "weights, lengths": lambda: JT(VALUES, WEIGHTS, LENGTHS),
+    "weights, named lengths": lambda: JT(VALUES, WEIGHTS, lengths=LENGTHS),
+    "weights, None, offsets": lambda: JT(VALUES, WEIGHTS, None, OFFSETS),
+    "weights, lengths, offsets": lambda: JT(VALUES, WEIGHTS, LENGTHS, OFFSETS),
+    "all by name": lambda: JT(VALUES, weights=WEIGHTS, lengths=LENGTHS),
+    "whole weights": lambda: JT(VALUES, np.array([1, 1, 1]), lengths=LENGTHS),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_arguments_are_taken_in_the_order_of_torchrec(order):
+    weights = WEIGHTS.tolist() if "weights" in order or "name" in order else None
+    weights = None if order.startswith("lengths, named offsets") else weights
+    weights = [1, 1, 1] if order == "whole weights" else weights
+    assert parts_of(ORDERS[order]()) == ([1, 2], weights)
+
+
+TWO_MEANINGS = {
+    "lengths and offsets of the earlier order": lambda: JT(VALUES, LENGTHS, OFFSETS),
+    "whole weights and lengths": lambda: JT(VALUES, VALUES, LENGTHS),
+    "None and offsets or lengths": lambda: JT(VALUES, None, OFFSETS),
+    "weights twice": lambda: JT(VALUES, WEIGHTS, LENGTHS, weights=WEIGHTS),
+    "too many": lambda: JT(VALUES, WEIGHTS, LENGTHS, OFFSETS, WEIGHTS),
+}
+
+
+@pytest.mark.parametrize("order", TWO_MEANINGS)
+def test_orders_with_two_meanings_are_refused(order):
+    with pytest.raises(TypeError, match="weights, lengths, offsets. Write names"):
+        TWO_MEANINGS[order]()
