@@ -4,32 +4,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jax_dynemb import initializers
-from jax_dynemb._store_tier import external
+from jax_dynemb import _ffi, initializers
+from jax_dynemb._host_tier import LEAST_FRAMES, HostTier
+from jax_dynemb._store_tier import external, row_bytes
 from jax_dynemb.admission import MOST_ROOM, Admission, Exact, Frequency, Probability
 
 # Options that change nothing here, with the values that are accepted, or all.
 _WITHOUT_MEANING = {
     "evict_strategy": None,  # DynamicEmb overwrites it by the score strategy
-    "safe_check_mode": None,  # and reads this one nowhere
     "device_id": (None,),
     "bucket_capacity": (128,),
     "training": (True,),
-    "caching": (False,),
-    "local_hbm_for_values": None,
-    "global_hbm_for_values": None,
     "dist_type": ("roundrobin",),
 }
 _INSTEAD = {
     "device_id": "place tables with jax.default_device or a mesh of jde.Tables.",
     "bucket_capacity": "buckets have 128 slots, which files and kernels rely on.",
     "training": "export the trained tables with jde.export for serving.",
-    "caching": "tables lie in the memory of the devices; shard them over a mesh, or "
-    "pass tier=jde.tiers.host(...).",
     "dist_type": "the hash of an id chooses its device; jde.import_ reads all dumps.",
+}
+# What the check of insertions means for a table that refuses ids, by name and number.
+_ON_FULL = {
+    **dict.fromkeys(("error", "0"), "error"),
+    **dict.fromkeys(("warning", "1"), "warn"),
+    **dict.fromkeys(("ignore", "2"), None),
 }
 _MAPPED = {
     "dim",
@@ -44,6 +46,10 @@ _MAPPED = {
     "admit_strategy",
     "admission_counter",
     "external_storage",
+    "safe_check_mode",
+    "caching",
+    "local_hbm_for_values",
+    "global_hbm_for_values",
 }
 
 
@@ -57,7 +63,7 @@ def table_fields(options: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       ValueError: a field or its value has no counterpart, or there is no size.
     """
-    fields = {**_translated(options), **given}
+    fields = {**_translated(options, given), **given}
     if missing := sorted({"dim", "capacity"} - fields.keys()):
         raise ValueError(
             f"the options say no {' and no '.join(missing)}; set dim, and max_capacity "
@@ -66,7 +72,50 @@ def table_fields(options: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _translated(options: Any) -> dict[str, Any]:
+def within_budget(config: Any, options: Any, given: Mapping[str, Any]) -> Any:
+    """Returns a table whose rows take as much device memory as the options grant.
+
+    What is stated of one rank is compared with the rows of one rank, and what is stated
+    of all with the rows of the table. Rows that do not fit lie in host memory.
+
+    Args:
+      config: the table that ``table_fields`` has made.
+      options: as for ``table_fields``.
+      given: likewise; a tier among them is left as it is.
+
+    Raises:
+      ValueError: rows should be cached without device memory, or in too little of it.
+    """
+    said = _as_dict(options)
+    local, whole = (said.get(f"{of}_hbm_for_values") or 0 for of in ("local", "global"))
+    budget, rows = local or whole, config.max_capacity or config.capacity
+    if "tier" in given or not budget:
+        if said.get("caching") and config.tier is None:
+            raise ValueError(
+                "DynamicEmbTableOptions caching=True is refused without a budget of "
+                "device memory: set global_hbm_for_values, or pass tier=jde.tiers.host("
+                "...). Or leave caching out and shard them over a mesh."
+            )
+        return config
+    if local:
+        rows = said.get("max_capacity") or said.get("init_capacity") or rows
+    needed = rows * row_bytes(config)
+    if budget >= needed and config.tier is None:
+        return config
+    slots, most = (_ffi.constants()[n] for n in ("bucket_capacity", "most_frames"))
+    frames = min(most, slots * budget // needed)
+    if frames < LEAST_FRAMES:
+        raise ValueError(
+            f"DynamicEmbTableOptions grant {budget} bytes of device memory to rows of "
+            f"{needed} bytes: set {'local' if local else 'global'}_hbm_for_values to "
+            f"{-(-needed * LEAST_FRAMES // slots)} or more, or pass tier=... of "
+            "jde.tiers."
+        )
+    tier = dataclasses.replace(config.tier or HostTier(), hbm_fraction=frames / slots)
+    return dataclasses.replace(config, tier=tier)
+
+
+def _translated(options: Any, chosen: Mapping[str, Any]) -> dict[str, Any]:
     given = _as_dict(options)
     known = _MAPPED | _WITHOUT_MEANING.keys()
     if unknown := sorted(given.keys() - known):
@@ -75,8 +124,6 @@ def _translated(options: Any) -> dict[str, Any]:
         )
     below = given.get("external_storage") is not None
     for name, accepted in _WITHOUT_MEANING.items():
-        if name == "caching" and below:  # what it chooses there is what tiers do here
-            continue
         if name in given and accepted is not None and given[name] not in accepted:
             raise ValueError(
                 f"DynamicEmbTableOptions {name}={given[name]!r} is refused: "
@@ -95,7 +142,11 @@ def _translated(options: Any) -> dict[str, Any]:
             fields[name] = _initializer(present[f"{name}_args"])
     if "admit_strategy" in present:
         strategy, counter = present["admit_strategy"], present.get("admission_counter")
-        fields["admission"] = _admission(strategy, counter, fields)
+        if "admission" not in chosen:
+            _check_first_rows(strategy, present.get("initializer_args"))
+            fields["admission"] = _admission(strategy, counter, fields)
+    if "on_full" not in chosen:
+        fields |= _on_full(present.get("safe_check_mode"), fields, chosen)
     if below:
         fields["tier"] = _tier(present["external_storage"])
         fields.pop("max_capacity", None)  # the store bounds the rows
@@ -153,6 +204,50 @@ def _admission(strategy: Any, counter: Any, fields: Mapping[str, Any]) -> Admiss
 def _room(counter: Any) -> int | None:
     room = getattr(counter, "capacity", None)
     return None if room is None else int(room)
+
+
+def _check_first_rows(strategy: Any, of_table: Any) -> None:
+    """Refuses other rows for ids that wait than those of the table.
+
+    Raises:
+      ValueError: they are others.
+    """
+    args = getattr(strategy, "initializer_args", None)
+    if args is None:
+        return
+    if _initializer(args) != _initializer({} if of_table is None else of_table):
+        raise ValueError(
+            f"initializer_args={args!r} of the admit_strategy are refused: an id that "
+            "waits for admission reads the first row of its table. Leave them out, or "
+            "give the table the same initializer_args."
+        )
+
+
+def _on_full(
+    mode: Any, fields: Mapping[str, Any], chosen: Mapping[str, Any]
+) -> dict[str, str]:
+    """Returns what a table does with ids that find no place.
+
+    Raises:
+      ValueError: the mode is unknown, or of a table that evicts.
+    """
+    if mode is None:
+        return {}
+    name = str(_name(mode))
+    if name not in _ON_FULL:
+        raise ValueError(
+            f"safe_check_mode={mode!r} is refused: it is ERROR, WARNING or IGNORE."
+        )
+    on_full = _ON_FULL[name]
+    if on_full is None:
+        return {}
+    if {**fields, **chosen}["score_strategy"] == "no_eviction":
+        return {"on_full": on_full}
+    raise ValueError(
+        f"safe_check_mode={mode!r} is refused for a table that evicts: there the old "
+        "row leaves, and stats() counts what finds no place as 'refused'. Leave it at "
+        f"IGNORE, or pass on_full={on_full!r}, which refuses new ids in full buckets."
+    )
 
 
 def _sizes(given: Mapping[str, Any]) -> dict[str, Any]:

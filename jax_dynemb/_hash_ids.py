@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
+import operator
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -17,8 +19,10 @@ import jax
 import numpy as np
 
 from jax_dynemb import _ffi
+from jax_dynemb._ids import MOST_DEPTH, TOO_DEEP
 
 _PADDING = -1
+_ENDLESS = (itertools.count, itertools.cycle, itertools.repeat)
 _PERSON = b"jde.hash_ids.v1"
 
 
@@ -49,8 +53,9 @@ def hash_ids(values: Iterable[Any], salt: str | int = 0) -> np.ndarray:
       where one is present.
 
     Raises:
-      TypeError: a single value, or values of another type.
-      ValueError: nested lists of unequal lengths.
+      MemoryError: more values than memory holds.
+      TypeError: a single value, values of another type, or an endless iterator.
+      ValueError: nested lists of unequal lengths, or a list that has itself in it.
     """
     keys = _keys(salt)
     if isinstance(values, jax.Array):
@@ -152,9 +157,11 @@ def _not_hashable(what: Any) -> str:
 
 
 def _of_sequence(values: Iterable[Any], keys: _Keys) -> np.ndarray:
-    flat: list[Any] = list(values)
+    flat = _listed(values)
     shape = [len(flat)]
     while flat and isinstance(flat[0], (list, tuple, np.ndarray)):
+        if len(shape) > MOST_DEPTH:
+            raise ValueError(f"hash_ids: the values are {TOO_DEEP}")
         inner = len(flat[0])
         if not all(isinstance(x, type(flat[0])) and len(x) == inner for x in flat):
             raise ValueError(
@@ -164,6 +171,28 @@ def _of_sequence(values: Iterable[Any], keys: _Keys) -> np.ndarray:
         flat = [value for each in flat for value in each]
         shape.append(inner)
     return _of_objects(flat, keys).reshape(shape)
+
+
+def _listed(values: Iterable[Any]) -> list[Any]:
+    """Returns all values.
+
+    Raises:
+      MemoryError: they are more than memory holds.
+      TypeError: they never end.
+    """
+    kind = type(values).__name__
+    if isinstance(values, _ENDLESS) and operator.length_hint(values, -1) < 0:
+        raise TypeError(
+            f"hash_ids: the values are an itertools.{kind}, which never ends: take a "
+            "part of it, itertools.islice(values, n)."
+        )
+    try:
+        return list(values)
+    except MemoryError as error:
+        raise MemoryError(
+            f"hash_ids: values of the type {kind} are more than memory holds: hash "
+            "them in parts."
+        ) from error
 
 
 def _of_objects(values: list[Any], keys: _Keys) -> np.ndarray:

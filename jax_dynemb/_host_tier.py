@@ -12,7 +12,7 @@ from typing import Any
 from jax_dynemb import _ffi
 
 # With fewer, a batch that has many rows in one bucket finds no frames for them.
-_LEAST_FRAMES = 4
+LEAST_FRAMES = 4
 _DEFAULT_FRAMES = 8
 _LEAST_SPILL = 4096
 _SPILL_SHARE = 8  # of the frames
@@ -59,13 +59,13 @@ class HostTier:
             frames = int(self.hbm_gigabytes * 1e9 / row_bytes) // num_buckets
         else:
             frames = _DEFAULT_FRAMES
-        if _LEAST_FRAMES <= frames <= most:
+        if LEAST_FRAMES <= frames <= most:
             return frames
-        least_rows, most_rows = _LEAST_FRAMES * num_buckets, most * num_buckets
+        least_rows, most_rows = LEAST_FRAMES * num_buckets, most * num_buckets
         raise ValueError(
             f"Table '{table}': its tier leaves {frames} of each {slots} rows in device "
-            f"memory; {_LEAST_FRAMES} to {most} can be. Give hbm_fraction from "
-            f"{_LEAST_FRAMES / slots} to {most / slots}, hbm_rows from {least_rows} to "
+            f"memory; {LEAST_FRAMES} to {most} can be. Give hbm_fraction from "
+            f"{LEAST_FRAMES / slots} to {most / slots}, hbm_rows from {least_rows} to "
             f"{most_rows}, or hbm_gigabytes from {least_rows * row_bytes / 1e9:.6g} to "
             f"{most_rows * row_bytes / 1e9:.6g}; a table of which more fits needs no "
             "tier."

@@ -13,10 +13,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.core import Tracer
 
 PADDING = -1
 _RESERVED = (-2, -3, -4)
+MOST_DEPTH = 32  # of nested lists
+TOO_DEEP = (
+    f"lists in lists, more than {MOST_DEPTH} deep. Give an array, and no list that "
+    "has itself in it."
+)
 
 
 def ids(x: Any, *, sharding: jax.sharding.Sharding | None = None) -> jax.Array:
@@ -75,23 +79,57 @@ def array_of(x: Any) -> np.ndarray:
     """Makes a NumPy array of ids; they may be nested lists.
 
     Raises:
+      MemoryError: they are more than memory holds.
       TypeError: they are lists that ``jit`` took apart.
-      ValueError: they are lists of unequal lengths.
+      ValueError: they are lists of unequal lengths, or nested without end.
     """
-    if not hasattr(x, "dtype") and any(
-        isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x)
-    ):
+    try:
+        return np.asarray(x)
+    except jax.errors.TracerArrayConversionError as error:
         raise TypeError(
             "ids are lists of numbers that jit traces one by one. Pass one array: "
             "jde.ids(ids), outside of jit."
-        )
-    try:
-        return np.asarray(x)
+        ) from error
     except ValueError as error:  # NumPy makes no array of lists of unequal lengths
+        if is_deep(x):
+            raise ValueError(f"ids are {TOO_DEEP}") from error
         raise ValueError(
             "ids are nested lists of unequal lengths. Pad them with -1, or give the "
             "lookup jde.Jagged.from_lists(bags)."
         ) from error
+    except MemoryError as error:
+        raise MemoryError(
+            f"ids of the type {type(x).__name__} are more than memory holds: give them "
+            "in parts, batch by batch."
+        ) from error
+
+
+def is_deep(x: Any) -> bool:
+    """Whether lists are nested deeper than ids can be, as one in itself is."""
+    level = [x] if isinstance(x, (list, tuple)) else []
+    for _ in range(MOST_DEPTH):
+        inner = {
+            id(each): each
+            for outer in level
+            for each in outer
+            if isinstance(each, (list, tuple))
+        }
+        level = list(inner.values())
+    return bool(level)
+
+
+def check_depth(what: str, x: Any) -> None:
+    """Refuses lists in which JAX would recurse without end.
+
+    Args:
+      what: names them in the message.
+      x: an array, or lists.
+
+    Raises:
+      ValueError: they are nested too deep.
+    """
+    if is_deep(x):
+        raise ValueError(f"{what} are {TOO_DEEP}")
 
 
 def _fix_of(array: np.ndarray) -> str:

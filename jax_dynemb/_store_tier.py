@@ -80,9 +80,14 @@ def rows_above_store(config: Any) -> int:
     tier = config.tier
     if not isinstance(tier, StoreTier):
         return config.capacity
+    return tier.table_rows(config.capacity, row_bytes(config))
+
+
+def row_bytes(config: Any) -> int:
+    """Computes the bytes of a row and its optimizer states, which tiers hold."""
     states = sum(math.prod(spec.shape) for spec in config.states.values())
     row = config.dim * (4 if config.param_dtype == "float32" else 2)
-    return tier.table_rows(config.capacity, row + 4 * states)
+    return row + 4 * states
 
 
 def with_room(config: Any, rows: int) -> Any:

@@ -39,8 +39,13 @@ def room_for(ids: int) -> int:
 
     An id has one bucket. So a table that is as large as its ids are many loses some of
     them to full buckets. With this many slots that happens to one table in 10^9.
+
+    Args:
+      ids: different ones, 1 or more.
     """
     slots = _ffi.constants()["bucket_capacity"]
+    if ids >= slots << 32:  # more than a table may have, as TableConfig says
+        return ids
     least = -(-ids // slots)
     most = 2 * least
     while _chance_of_a_full_bucket(ids, most) > _MOST_CHANCE:

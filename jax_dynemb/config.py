@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn, Self
 import numpy as np
 
 from jax_dynemb import _ffi, initializers
-from jax_dynemb._dynamicemb_options import table_fields
+from jax_dynemb._dynamicemb_options import table_fields, within_budget
 from jax_dynemb._host_tier import HostTier
 from jax_dynemb._is_whole import is_whole
 from jax_dynemb._names import check_table_name, feature_name_problem
@@ -203,7 +203,8 @@ class TableConfig:
         ``init_capacity`` becomes the capacity, ``max_capacity`` the bound, and
         ``max_load_factor`` is ``grow_at``. They count the rows of one rank there, and
         of all devices here: pass ``capacity=`` where the tables are sharded.
-        A rule counts the same, by ``jde.admission.Exact``.
+        A rule counts the same, by ``jde.admission.Exact``. Rows beyond a budget of
+        device memory get a host tier; no budget means that all rows are on devices.
 
         Args:
           options: ``DynamicEmbTableOptions``, or a dict of its fields.
@@ -213,7 +214,8 @@ class TableConfig:
         Raises:
           ValueError: an option has no counterpart; the message says what does it here.
         """
-        return cls(name, **table_fields(options, fields))
+        config = cls(name, **table_fields(options, fields))
+        return within_budget(config, options, fields)
 
     @property
     def num_buckets(self) -> int:
@@ -464,12 +466,13 @@ class TableConfig:
 
     def _resolved_factors(self) -> tuple[float, ...]:
         features = self.feature_names
-        factors = tuple(self.pooling_factors)
+        given = self.pooling_factors
+        factors = tuple(given) if hasattr(given, "__len__") else (None,)
         numbers = [x for x in factors if isinstance(x, (int, float)) and x > 0]
         if len(factors) not in (0, len(features)) or len(numbers) != len(factors):
             self._fail(
                 f"pooling_factors must have a number above 0 for each of the features "
-                f"{features}, not {self.pooling_factors!r}"
+                f"{features}, not {given!r}"
             )
         return tuple(float(x) for x in factors)
 

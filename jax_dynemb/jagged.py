@@ -155,8 +155,16 @@ class Jagged:
         """
         from jax_dynemb._ids import ids
 
-        lengths = np.array([len(bag) for bag in bags], np.int32)
-        flat = [i for bag in bags for i in bag]
+        counts, flat = [], []
+        for bag in bags:
+            if not hasattr(bag, "__len__"):
+                raise TypeError(
+                    "Jagged.from_lists takes lists of ids, [[1, 2], [3]], not single "
+                    f"ones such as {bag!r}: put each into a list."
+                )
+            counts.append(len(bag))
+            flat.extend(bag)
+        lengths = np.array(counts, np.int32)
         for i in flat:
             if not is_whole(i):
                 raise TypeError(

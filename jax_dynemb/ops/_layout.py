@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb._ids import array_of
+from jax_dynemb._ids import array_of, check_depth
 from jax_dynemb._ids import ids as make_ids
 from jax_dynemb.jagged import Jagged
 from jax_dynemb.ops._offsets import offsets_of_given
@@ -255,6 +255,7 @@ def _one_padding_each(
 def _flat_weights(layout: FeatureLayout, weights: Any) -> jax.Array | None:
     if weights is None:
         return None
+    check_depth(f"Feature '{layout.feature}': weights", weights)
     weights = jnp.asarray(weights)
     if weights.size == 0 and layout.num_ids > 0:
         return jnp.zeros(layout.num_ids, jnp.float32)

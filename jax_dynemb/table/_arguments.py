@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jax_dynemb._ids import check_depth
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import Catalog, Engine, LookupFlags, Routed
@@ -110,7 +111,7 @@ def check_rows(
 
     Raises:
       TypeError: something else than dicts by table.
-      ValueError: they are of other tables than the ids.
+      ValueError: they are of other tables than the ids, or lists nested too deep.
     """
     given = {"rows": rows, "optimizer_state": states or {}, "scores": scores or {}}
     for what, each in given.items():
@@ -120,6 +121,10 @@ def check_rows(
                 f"insert: {what} of {unknown}, but no ids for them. Tables with ids: "
                 f"{sorted(ids)}."
             )
+        for name, given_here in each.items():
+            arrays = given_here if isinstance(given_here, Mapping) else {"": given_here}
+            for array in arrays.values():
+                check_depth(f"insert: {what} of '{name}'", array)
     if missing := sorted(set(ids) - set(rows)):
         raise ValueError(
             f"insert: rows of {missing} are missing: give a row for each of their ids."

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from jax_dynemb._ids import array_of
 from jax_dynemb._is_whole import is_whole
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.engines.shard import Query
@@ -49,9 +50,11 @@ def keys_of(given: Any) -> np.ndarray:
     Floats would lose the low bits of large ids, and pairs of words are two numbers.
 
     Raises:
+      MemoryError: they are more than memory holds.
       TypeError: something else than whole numbers in one row.
+      ValueError: lists of unequal lengths, or nested without end.
     """
-    keys = np.asarray(given)
+    keys = array_of(given)
     if keys.size == 0 and keys.ndim == 1:
         return np.empty(0, np.int64)
     if keys.ndim != 1 or keys.dtype.kind not in "iu":

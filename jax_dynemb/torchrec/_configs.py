@@ -16,6 +16,8 @@ from jax.sharding import Mesh
 
 from jax_dynemb import initializers, lifecycle, tt
 from jax_dynemb._is_whole import is_whole
+from jax_dynemb._row_formats import dtype_name
+from jax_dynemb._table_sizes import room_for
 from jax_dynemb.config import TableConfig
 from jax_dynemb.optim import sgd
 from jax_dynemb.torchrec._policies import scores_for
@@ -57,8 +59,9 @@ class _Config:
     """Describes a table of either kind.
 
     Attributes:
-      num_embeddings: rows; the default capacity. Ids are hash keys, not row numbers:
-        any 64-bit id may come, and a capacity of 4 is made of 256 slots.
+      num_embeddings: ids that the table holds, each with a row of its own. Ids are hash
+        keys, not row numbers: any 64-bit id may come. For that the table gets about
+        twice as many slots; ``to_table(capacity=...)`` chooses another number.
       embedding_dim: columns of a row.
       name: of the table.
       data_type: of the stored rows.
@@ -128,14 +131,17 @@ class _Config:
         fields = {
             "name": self.name,
             "dim": self.embedding_dim,
-            "capacity": self.num_embeddings,
+            "capacity": room_for(int(self.num_embeddings)),
             "feature_names": tuple(self.feature_names),
             "initializer": self._initializer(),
             "param_dtype": self._dtype(),
         }
         if self.optimizer is not None:
             fields["optimizer"] = self.optimizer
-        return TableConfig(**{**fields, **scores, **self._pooling(), **more})
+        fields = {**fields, **scores, **self._pooling(), **more}
+        if fields.get("rounding") == "stochastic" and _rounds_nothing(fields):
+            del fields["rounding"]  # as FBGEMM, whose default it is
+        return TableConfig(**fields)
 
     def eviction_rule(self, **options: Any) -> lifecycle.Rule | None:
         """Returns the policy as a rule for ``erase_where`` of the collection.
@@ -259,6 +265,11 @@ class EmbeddingBagConfig(_Config):
 @dataclasses.dataclass
 class EmbeddingConfig(_Config):
     """Describes a table that gives a row an id, with TorchRec's fields."""
+
+
+def _rounds_nothing(fields: Mapping[str, Any]) -> bool:
+    is_float32 = dtype_name(fields["param_dtype"]) == "float32"
+    return is_float32 and not fields.get("state_dtype")
 
 
 Table = EmbeddingBagConfig | EmbeddingConfig | TableConfig | tt.TTConfig

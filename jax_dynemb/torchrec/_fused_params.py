@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from jax_dynemb import optim
+from jax_dynemb.optim._refused import refusal
+from jax_dynemb.torchrec._fused_names import ABSENT, NUMBERS, changes_nothing
 
 # EmbOptimType by value, and the function of jde.optim that makes it.
 _OPTIMIZERS = {
@@ -38,29 +40,9 @@ _DECAY_MODES: dict[Any, dict[str, Any] | None] = {
     "decouple": {},
     "counter": None,
     "cowclip": None,
-    "decouple_global": {"catch_up": "decay"},
+    "decouple_global": {"catch_up": "decay", "catch_up_forward": True},
 }
-_NUMBERS = (
-    "learning_rate",
-    "eps",
-    "beta1",
-    "beta2",
-    "momentum",
-    "eta",
-    "weight_decay",
-    "max_norm",
-    "ar_alpha",
-    "ema_beta",
-    "min_shrinkage",
-)
-_HOST_TIER = (
-    "it belongs to the host tier, which decides by itself which rows lie on the device."
-)
-_REFUSED = {
-    "enforce_hbm": _HOST_TIER,
-    "prefetch_pipeline": _HOST_TIER,
-    "bounds_check_mode": "no id is out of bounds: ids are hash keys of 64 bits.",
-}
+_DTYPES = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
 
 
 def from_fused_params(params: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -68,8 +50,10 @@ def from_fused_params(params: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 
     Args:
       params: optimizer (an EmbOptimType or its value) and its numbers, by FBGEMM's
-        names. weight_decay_mode is a WeightDecayMode, its value or its name. Also
-        gradient_clipping, max_gradient, stochastic_rounding and output_dtype.
+        names. weight_decay_mode is a WeightDecayMode, its value or its name, and
+        global_weight_decay an object or a dict of its numbers. Also gradient_clipping,
+        max_gradient, stochastic_rounding, weights_precision and output_dtype. FBGEMM's
+        other arguments are accepted with their defaults.
 
     Returns:
       The optimizer, and fields for ``to_table(**fields)``.
@@ -86,6 +70,10 @@ def from_fused_params(params: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     fields = _fields(given)
     kind = str(given.pop("optimizer", "exact_sgd")).lower()
     make = getattr(optim, _OPTIMIZERS.get(kind, ""), None)
+    if kind in ABSENT:
+        raise ValueError(
+            f"fused_params: optimizer '{kind}' is refused: {refusal(ABSENT[kind])}"
+        )
     if make is None:
         known = [k for k, v in _OPTIMIZERS.items() if hasattr(optim, v)]
         raise ValueError(
@@ -93,16 +81,17 @@ def from_fused_params(params: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
             "row-local optax transformation."
         )
     taken = inspect.signature(make).parameters
-    for name, value in (("learning_rate", 0.01), ("eps", _DEFAULTS["eps"])):
+    for name in ("learning_rate", "eps"):
         if name in taken:  # FBGEMM's default; that of jde.optim may be another
-            given.setdefault(name, value)
+            given.setdefault(name, NUMBERS[name])
     numbers = _options(given, make.__name__)
     for name, value in given.items():
-        _check_name(name)
         argument = _ARGUMENTS.get(name, name)
-        if argument in taken:
+        if name not in NUMBERS:
+            changes_nothing(name, value)
+        elif argument in taken:
             numbers.setdefault(argument, value)
-        elif value not in (None, 0, 0.0, False, "none", _DEFAULTS.get(name)):
+        elif value not in (None, 0, NUMBERS[name]):
             raise ValueError(
                 f"fused_params: {name}={value!r} has no meaning for '{kind}': "
                 f"jde.optim.{make.__name__} takes {list(taken)}. Leave it out."
@@ -113,6 +102,7 @@ def from_fused_params(params: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 def _options(given: dict[str, Any], kind: str) -> dict[str, Any]:
     """Takes out what chooses a rule, and returns it as arguments of ``kind``."""
     mode = given.pop("weight_decay_mode", "none")
+    due = given.pop("global_weight_decay", None)
     by_row = given.pop("use_rowwise_bias_correction", False)
     if by_row and kind != "adam":
         raise ValueError(
@@ -121,7 +111,7 @@ def _options(given: dict[str, Any], kind: str) -> dict[str, Any]:
     if by_row:
         return {"bias_correction": "row"}
     if kind != "rowwise_adagrad":
-        return {}  # FBGEMM reads the mode for row-wise Adagrad only
+        return _without_modes(kind, mode, due)
     names = list(_DECAY_MODES)
     name = names[mode] if mode in range(len(names)) else str(mode).lower()
     if name not in names:
@@ -138,35 +128,70 @@ def _options(given: dict[str, Any], kind: str) -> dict[str, Any]:
             "fused_params: FBGEMM's row-wise Adagrad ignores weight_decay without a "
             "weight_decay_mode. Set it to 'l2' or 'decouple', or leave both out."
         )
+    if name == "decouple_global":
+        return options | _global_decay(due)
+    if due is not None:
+        raise ValueError(
+            "fused_params: global_weight_decay is of weight_decay_mode="
+            f"'decouple_global', not of {name!r}. Set that mode, or leave it out."
+        )
     return dict(options)
 
 
-# Numbers that change nothing, since fused_params tend to list them for every optimizer.
-_DEFAULTS = {"max_gradient": 1.0, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+def _without_modes(kind: str, mode: Any, due: Any) -> dict[str, Any]:
+    """Refuses decays of row-wise Adagrad, since FBGEMM passes over them elsewhere.
+
+    Raises:
+      ValueError: there is one.
+    """
+    plain = mode.lower() if isinstance(mode, str) else mode
+    if due is not None or plain not in (None, 0, "none"):
+        what = "global_weight_decay" if due is not None else "weight_decay_mode"
+        raise ValueError(
+            f"fused_params: {what} is of row-wise Adagrad, and FBGEMM passes over it "
+            f"with {kind}: leave it out."
+        )
+    return {}
+
+
+def _global_decay(due: Any) -> dict[str, Any]:
+    """Returns what a GlobalWeightDecayDefinition says, or a dict of its fields.
+
+    Raises:
+      ValueError: it has other fields.
+    """
+    said = {} if due is None else dict(due) if isinstance(due, Mapping) else vars(due)
+    if unknown := sorted(set(said) - {"start_iter", "lower_bound"}):
+        raise ValueError(
+            f"fused_params: global_weight_decay has start_iter and lower_bound, not "
+            f"{unknown}."
+        )
+    return {
+        "catch_up_start": said.get("start_iter", 0),
+        "catch_up_floor": said.get("lower_bound", 0.0),
+    }
 
 
 def _fields(given: dict[str, Any]) -> dict[str, Any]:
     """Takes out what is of the table, not of its optimizer."""
     fields = {}
     if (dtype := given.pop("output_dtype", None)) is not None:
-        name = str(dtype).upper()
-        short = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
-        fields["dtype"] = short.get(name, name.lower())
-    if given.pop("stochastic_rounding", False):
+        fields["dtype"] = _DTYPES.get(str(dtype).upper(), str(dtype).lower())
+    precision = given.pop("weights_precision", None)
+    if precision is not None:
+        name = str(precision).upper()
+        if name not in _DTYPES:
+            raise ValueError(
+                f"fused_params: weights_precision={precision!r} cannot be trained: "
+                f"write one of {list(_DTYPES)}. Files for serving have integers, see "
+                "jde.export."
+            )
+        fields["param_dtype"] = _DTYPES[name]
+    # FBGEMM's default is True; rows of float32 are not rounded.
+    rounds = given.pop("stochastic_rounding", precision is not None)
+    if rounds and fields.get("param_dtype") != "float32":
         fields["rounding"] = "stochastic"
-    limit = given.pop("max_gradient", _DEFAULTS["max_gradient"])
+    limit = given.pop("max_gradient", 1.0)
     if given.pop("gradient_clipping", False):
         fields["max_gradient"] = limit
     return fields
-
-
-def _check_name(name: str) -> None:
-    why = _HOST_TIER if name.startswith(("cache_", "uvm_")) else _REFUSED.get(name)
-    if why is not None:
-        raise ValueError(f"fused_params: {name} is refused: {why} Leave it out.")
-    if name not in _NUMBERS:
-        raise ValueError(
-            f"fused_params: {name} is unknown; known are optimizer, output_dtype, "
-            "stochastic_rounding, gradient_clipping, max_gradient, weight_decay_mode, "
-            f"use_rowwise_bias_correction and {', '.join(_NUMBERS)}."
-        )

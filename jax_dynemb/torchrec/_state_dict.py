@@ -12,6 +12,7 @@ import numpy as np
 
 from jax_dynemb import _ids
 from jax_dynemb._kind_of import kind_of
+from jax_dynemb._table_sizes import room_for
 from jax_dynemb.config import TableConfig
 from jax_dynemb.nnx.interface import TableModule
 
@@ -78,44 +79,61 @@ def load_torch_state_dict(
             f"found are {sorted(found)}."
         )
     states, updates = _states_by_table(tables, optimizer_state or {})
+    weights = {name: _weight(tables[name], found[name]) for name in tables}
+    state = module.get_state()
     for name, config in tables.items():
-        _store(module, config, _array(found[name]), states.get(name, {}))
-    if updates:
-        module.set_state(module.coll.set_step(module.get_state(), updates))
+        state = _stored(module, state, config, weights[name], states.get(name, {}))
+    # Only now: a table that has no room changes no other one.
+    module.set_state(module.coll.set_step(state, updates))
 
 
-def _store(
+def _weight(config: TableConfig, given: Any) -> np.ndarray:
+    """Returns the rows of a table.
+
+    Raises:
+      ValueError: they are of another dim.
+    """
+    rows = _array(given)
+    if rows.ndim != 2 or rows.shape[1] != config.dim:
+        raise ValueError(
+            f"table '{config.name}' has dim {config.dim}, but its weight {rows.shape}: "
+            "make the config with embedding_dim as in the checkpoint."
+        )
+    return rows
+
+
+def _stored(
     module: TableModule,
+    state: Any,
     config: TableConfig,
     rows: np.ndarray,
     states: Mapping[str, np.ndarray],
-) -> None:
-    name = config.name
-    if rows.ndim != 2 or rows.shape[1] != config.dim:
-        raise ValueError(
-            f"table '{name}' has dim {config.dim}, but its weight {rows.shape}: make "
-            "the config with embedding_dim as in the checkpoint."
-        )
-    coll, before = module.coll, module.stats()
-    ids = _ids.ids(np.arange(len(rows)))
-    state = coll.insert(
-        module.get_state(),
-        {name: ids},
+) -> Any:
+    """Returns the state with the rows of one table.
+
+    Raises:
+      ValueError: rows find no place, or push others out.
+    """
+    name, coll = config.name, module.coll
+    before = coll.stats(state)
+    new = coll.insert(
+        state,
+        {name: _ids.ids(np.arange(len(rows)))},
         {name: rows},
         optimizer_state={name: states} if states else None,
         unique_ids=True,
     )
-    module.set_state(state)
-    after = module.stats()
+    after = coll.stats(new)
     lost = sum(
         after[f"{name}/{n}"] - before[f"{name}/{n}"] for n in ("evicted", "refused")
     )
     if lost:
         raise ValueError(
             f"table '{name}': {lost} of {len(rows)} rows found no place in a full "
-            f"bucket of capacity {config.capacity}: give the table a capacity of about "
-            f"{2 * len(rows)}."
+            f"bucket of capacity {config.capacity}, and nothing was stored: give the "
+            f"table capacity={room_for(before[f'{name}/rows'] + len(rows))}."
         )
+    return new
 
 
 def _states_by_table(

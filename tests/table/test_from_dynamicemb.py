@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every field of DynamicEmbTableOptions maps or is refused with a sentence."""
 
+import dataclasses
 import enum
+import re
 import types
 from typing import Any
 
@@ -42,11 +44,35 @@ class Score(enum.Enum):
     NO_EVICTION = 4
 
 
+class Check(enum.Enum):
+    ERROR = 0
+    WARNING = 1
+    IGNORE = 2
+
+
 # DynamicEmb's strategies and its KVCounter, by their attributes.
 FREQUENCY = types.SimpleNamespace(threshold=3)
 RARE = types.SimpleNamespace(threshold=300)
 COIN = types.SimpleNamespace(p=0.25)
 COUNTER = types.SimpleNamespace(capacity=1 << 16)
+
+
+KEEPS = {"score_strategy": Score.NO_EVICTION}
+NO_TIER = {"tier": None}
+# Strategies whose ids read other first rows while they wait, and those of the table.
+OF_ZEROS = types.SimpleNamespace(
+    threshold=3, initializer_args=types.SimpleNamespace(mode="CONSTANT", value=0.0)
+)
+
+
+def of_uniform(threshold: int) -> Any:
+    args = types.SimpleNamespace(mode="UNIFORM", lower=None, upper=None)
+    return types.SimpleNamespace(threshold=threshold, initializer_args=args)
+
+
+def in_host(frames: int) -> Any:
+    """The tier of which so many of 128 rows are in device memory."""
+    return jde.tiers.host(hbm_fraction=frames / 128)
 
 
 def of(**options: Any) -> jde.TableConfig:
@@ -119,8 +145,26 @@ def test_the_defaults():
         ),
         ({"admit_strategy": COIN}, {"admission": jde.admission.Probability(0.25)}),
         ({"admission_counter": COUNTER}, {"admission": None}),
-        ({"safe_check_mode": "ERROR"}, {"on_full": "evict"}),
-        ({"local_hbm_for_values": 2**30, "global_hbm_for_values": 2**33}, {}),
+        ({"safe_check_mode": "IGNORE"}, {"on_full": "evict"}),
+        ({"safe_check_mode": Check.ERROR} | KEEPS, {"on_full": "error"}),
+        ({"safe_check_mode": "WARNING"} | KEEPS, {"on_full": "warn"}),
+        ({"safe_check_mode": 2} | KEEPS, {"on_full": "refuse"}),
+        ({"local_hbm_for_values": 2**30, "global_hbm_for_values": 2**33}, NO_TIER),
+        # 4,096 rows of 8 float32 are 2^17 bytes; SGD keeps no state.
+        ({"global_hbm_for_values": 2**17}, NO_TIER),
+        ({"global_hbm_for_values": 2**17 - 1}, {"tier": in_host(64)}),
+        ({"global_hbm_for_values": 2**14}, {"tier": in_host(16)}),
+        ({"global_hbm_for_values": 2**14, "caching": True}, {"tier": in_host(16)}),
+        ({"local_hbm_for_values": 2**13}, {"tier": in_host(8)}),
+        (
+            {"local_hbm_for_values": 2**13, "global_hbm_for_values": 2**14},
+            {"tier": in_host(8)},
+        ),
+        ({"caching": True, "global_hbm_for_values": 2**17}, NO_TIER),
+        (
+            {"admit_strategy": of_uniform(threshold=3), "admission_counter": COUNTER},
+            {"admission": counted(3, 16, "lookups")},
+        ),
     ],
 )
 def test_a_field_that_maps(options, fields):
@@ -136,6 +180,15 @@ def test_a_field_that_maps(options, fields):
         ({"bucket_capacity": 1024}, "128 slots"),
         ({"training": False}, "jde.export"),
         ({"caching": True}, "shard them"),
+        ({"global_hbm_for_values": 1}, "to 4096 or more"),
+        ({"local_hbm_for_values": 4095}, "local_hbm_for_values to 4096 or more"),
+        ({"safe_check_mode": "ERROR"}, "on_full='error'"),
+        ({"safe_check_mode": Check.WARNING}, "on_full='warn'"),
+        ({"safe_check_mode": "SOMETIMES"}, "ERROR, WARNING or IGNORE"),
+        (
+            {"admit_strategy": OF_ZEROS, "admission_counter": COUNTER},
+            "give the table the same initializer_args",
+        ),
         ({"external_storage": object}, "must be a jde.stores.Store"),
         ({"dist_type": "continuous"}, "the hash of an id"),
         ({"admit_strategy": object()}, "admission=... of jde.admission"),
@@ -164,6 +217,81 @@ def test_every_field_is_known():
     for name, value in DEFAULTS.items():
         sizes = {"dim": 8, "max_capacity": 4096}
         jde.TableConfig.from_dynamicemb({name: value} | sizes, "t")
+
+
+# A value of each field that is not its default.
+OTHERS: dict[str, Any] = {
+    "embedding_dtype": "torch.float16",
+    "dim": 16,
+    "max_capacity": 8192,
+    "local_hbm_for_values": 2**14,
+    "device_id": 0,
+    "training": False,
+    "initializer_args": {"mode": "CONSTANT", "value": 2.0},
+    "eval_initializer_args": {"mode": "CONSTANT", "value": 2.0},
+    "caching": True,
+    "init_capacity": 1024,
+    "max_load_factor": 0.75,
+    "score_strategy": "STEP",
+    "bucket_capacity": 64,
+    "safe_check_mode": "WARNING",
+    "global_hbm_for_values": 2**14,
+    "external_storage": object,
+    "index_type": "torch.int32",
+    "dist_type": "hash_roundrobin",
+    "admit_strategy": COIN,
+}
+# What changes nothing there either: the score strategy overwrites the first, and a
+# counter without a strategy counts nothing.
+DEAD = {"evict_strategy", "admission_counter"}
+
+
+def test_no_field_is_dropped_in_silence():
+    assert DEFAULTS.keys() == OTHERS.keys() | DEAD
+    for name, value in OTHERS.items():
+        try:
+            config = of(**{name: value})
+        except ValueError as error:
+            assert name in str(error), name
+        else:
+            assert config != of(), name
+
+
+def test_the_advice_of_a_budget_is_taken():
+    with pytest.raises(ValueError, match="or more") as error:
+        of(global_hbm_for_values=10)
+    enough = int(re.search(r"values to (\d+) or more", str(error.value))[1])
+    assert of(global_hbm_for_values=enough).tier == in_host(4)
+    tier = jde.tiers.host(hbm_rows=512)
+    options = {"dim": 8, "max_capacity": 4096, "global_hbm_for_values": 10}
+    assert jde.TableConfig.from_dynamicemb(options, "t", tier=tier).tier == tier
+
+
+def test_a_budget_counts_optimizer_states_and_all_devices():
+    options = {"dim": 8, "max_capacity": 4096, "global_hbm_for_values": 3 * 2**14}
+    adam = {"optimizer": jde.optim.adam(0.1)}  # thrice the bytes
+    config = jde.TableConfig.from_dynamicemb(options, "t", **adam)
+    assert config.tier == in_host(16)
+    wide = {"capacity": 8192, "max_capacity": 8192}  # two ranks of 4,096
+    config = jde.TableConfig.from_dynamicemb(options, "t", **adam, **wide)
+    assert config.tier == in_host(8)
+    options["local_hbm_for_values"] = 3 * 2**14  # of each of the two
+    config = jde.TableConfig.from_dynamicemb(options, "t", **adam, **wide)
+    assert config.tier == in_host(16)
+    hbm = jde.Tables([config]).memory()["t"]["hbm"]
+    assert (
+        hbm < jde.Tables([dataclasses.replace(config, tier=None)]).memory()["t"]["hbm"]
+    )
+
+
+def test_what_is_passed_beside_the_options_answers_a_refusal():
+    options = {"dim": 8, "max_capacity": 4096, "safe_check_mode": "ERROR"}
+    config = jde.TableConfig.from_dynamicemb(options, "t", on_full="error")
+    assert config.on_full == "error" and config.score_strategy == "timestamp"
+    rule = jde.admission.Probability(0.5)
+    options = {"dim": 8, "max_capacity": 4096, "admit_strategy": OF_ZEROS}
+    config = jde.TableConfig.from_dynamicemb(options, "t", admission=rule)
+    assert config.admission == rule
 
 
 def test_options_without_a_size():

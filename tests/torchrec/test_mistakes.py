@@ -193,7 +193,7 @@ MISTAKES = {
     "uvm": (lambda: T.from_fused_params({"uvm_host_mapped": True}), "host tier"),
     "hbm": (lambda: T.from_fused_params({"enforce_hbm": True}), "host tier"),
     "prefetch": (lambda: T.from_fused_params({"prefetch_pipeline": True}), "host tier"),
-    "bounds": (lambda: T.from_fused_params({"bounds_check_mode": 1}), "out of bounds"),
+    "bounds": (lambda: T.from_fused_params({"bounds_check_mode": 0}), "out of bounds"),
     "a typo": (lambda: T.from_fused_params({"lerning_rate": 0.1}), "unknown"),
     "an optimizer": (lambda: T.from_fused_params({"optimizer": "rprop"}), "none of"),
     "eta of sgd": (

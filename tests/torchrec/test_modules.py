@@ -204,7 +204,9 @@ ROWWISE = {"optimizer": "exact_row_wise_adagrad", "weight_decay": 0.1}
         ),
         (
             ROWWISE | {"weight_decay_mode": 5},
-            jde.optim.rowwise_adagrad(0.01, weight_decay=0.1, catch_up="decay"),
+            jde.optim.rowwise_adagrad(
+                0.01, weight_decay=0.1, catch_up="decay", catch_up_forward=True
+            ),
         ),
         (ROWWISE | {"weight_decay_mode": 0}, None),
         (ROWWISE, None),
