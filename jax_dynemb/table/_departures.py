@@ -138,20 +138,18 @@ class Departures:
         Args:
           state: the tables. The result is of no use once these arrays are donated.
         """
-        above = _above_stores(self.engine)
-        names = {self.engine.state_name(name): None for name in above}
-        rings = {name: state[name].tier.departed for name in names}  # pyright: ignore[reportOptionalMemberAccess]
-        counters = _copied({name: state[name].counters for name in names})
-        return Departed(tuple(above), rings, self.engine, counters)  # pyright: ignore[reportArgumentType]
+        tables, rings = _rings(self.engine, state)
+        counters = _copied({name: state[name].counters for name in rings})
+        return Departed(tables, rings, self.engine, counters)
 
     def take_departed(
         self, state: States, reuse: Departed | None = None
     ) -> tuple[States, Departed]:
         """Takes the evicted rows out of a state; it gets empty arrays for others.
 
-        The call waits for nothing and copies nothing. The new state has the shapes and
-        shardings of the old one, so no program is compiled again. Make it between
-        steps, outside of jit. The old state may not be used any more.
+        The call waits for nothing and copies nothing but counters. The new state has
+        the shapes and shardings of the old one, so no program is compiled again. Make
+        it between steps, outside of jit. The old state may not be used any more.
 
         Args:
           state: the tables.
@@ -162,14 +160,29 @@ class Departures:
           The new state and the rows.
         """
         _arguments.check_states(self.engine, state, "take_departed")
-        taken, new = self.departed(state), dict(state)
-        for name, ring in taken.rings.items():
-            spare = None if reuse is None else reuse.rings[name].records
+        tables, rings = _rings(self.engine, state)
+        new, counters = dict(state), {}
+        for name, ring in rings.items():
             arrays = new[name]
             assert arrays.tier is not None
-            tier = dataclasses.replace(arrays.tier, departed=_emptied(ring, spare))
+            notes, counters[name] = _begin(ring.notes, arrays.counters)
+            spare = None if reuse is None else reuse.rings[name].records
+            records = _zeros(ring.records) if spare is None else spare
+            tier = dataclasses.replace(arrays.tier, departed=Ring(notes, records))
             new[name] = dataclasses.replace(arrays, tier=tier)
-        return new, taken
+        return new, Departed(tables, rings, self.engine, counters)
+
+
+def _rings(engine: Engine, state: States) -> tuple[tuple[str, ...], dict[str, Ring]]:
+    """Finds the tables that keep evicted rows, and these by the names of arrays."""
+    tables = tuple(_above_stores(engine))
+    rings = {}
+    for table in tables:
+        name = engine.state_name(table)
+        tier = state[name].tier
+        assert tier is not None and tier.departed is not None
+        rings[name] = tier.departed
+    return tables, rings
 
 
 def _above_stores(engine: Engine) -> list[str]:
@@ -179,25 +192,31 @@ def _above_stores(engine: Engine) -> list[str]:
     return [n for n, tier in tiers.items() if tier is not None and tier.ring_rows > 0]
 
 
-def _emptied(ring: Ring, records: jax.Array | None) -> Ring:
-    """Makes an empty ring like another one; of given records if there are any."""
-    notes = _zeros(ring.notes.shape, ring.notes.sharding)
-    if records is None:
-        records = _zeros(ring.records.shape, ring.records.sharding)
-    return Ring(notes, records)
-
-
 @jax.jit
 def _copied(arrays: dict[str, jax.Array]) -> dict[str, jax.Array]:
     """Copies small arrays, which the next program may donate; waits for nothing."""
     return jax.tree.map(jnp.copy, arrays)
 
 
-def _zeros(shape: tuple[int, ...], sharding: Any) -> jax.Array:
-    return _maker(shape, sharding)()
+def _begin(notes: jax.Array, counters: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Makes the notes of an empty ring, and copies counters, in one program."""
+    places = notes.sharding, counters.sharding
+    return _beginner(notes.shape, places)(counters)
+
+
+def _zeros(like: jax.Array) -> jax.Array:
+    return _maker(like.shape, like.sharding)()
 
 
 @functools.lru_cache(maxsize=256)
 def _maker(shape: tuple[int, ...], sharding: Any) -> Any:
     make = functools.partial(jnp.zeros, shape, jnp.uint32)
     return jax.jit(make, out_shardings=sharding)
+
+
+@functools.lru_cache(maxsize=256)
+def _beginner(shape: tuple[int, ...], shardings: Any) -> Any:
+    def make(counters: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.zeros(shape, jnp.uint32), jnp.copy(counters)
+
+    return jax.jit(make, out_shardings=shardings)
