@@ -8,9 +8,9 @@
 
 Each process goes on from the latest checkpoint. Above a log it dies at another call
 that changes a file of the log or of the checkpoints (see tests/stores/faults.c). Above
-other stores it dies at another time. A process that is not killed says what a table with room
-for every row holds after each step. Prints a line of JSON after each. This process only
-forks: it never runs a program of JAX itself.
+other stores it dies at another time. A process that is not killed says what a table
+with room for every row holds after each step. Prints a line of JSON after each. This
+process only forks: it never runs a program of JAX itself.
 """
 
 import contextlib
