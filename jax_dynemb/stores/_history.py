@@ -50,17 +50,17 @@ class History:
 
     @property
     def number(self) -> int:
-        """The number of the last commit, 0 before the first one."""
+        """Returns the number of the last commit, 0 before the first one."""
         return self.commits[-1].number if self.commits else 0
 
     @property
     def tag(self) -> str | None:
-        """The name of the last commit."""
+        """Returns the name of the last commit."""
         return self.commits[-1].tag if self.commits else None
 
     @property
     def first(self) -> int:
-        """The number of the first commit that stays, 0 if there is none."""
+        """Returns the number of the first commit that stays, 0 if there is none."""
         return self.commits[0].number if self.commits else 0
 
     def with_commit(self, tag: str, step: int, keep: int) -> History:

@@ -44,16 +44,16 @@ def ahead(
       sharding: of ids on a mesh; None: the default device.
       waiting_megabytes: most memory of a table's rows that its store refuses.
       evaluate: the batches are for ``find`` or ``lookup(touch=False, insert=False)``.
-        Rows of a batch come up when it is asked for, and none is held for it. A feed
-        over the stores of one that is open works in this way, too.
+        The rows of each come up in its call of ``next``, and none is held for it. A
+        feed over the stores of one that is open works in this way, too.
 
     Returns:
       A feed; ``close()``, or ``with``, ends its threads.
 
     Raises:
       NotImplementedError: the tables are on the devices of several processes.
-      ValueError: no table has a store, the depth is less than 1, the memory is no
-        number from 0 on, or an open feed has only some of the stores.
+      ValueError: no table has a store, the depth is less than 1, or the memory is no
+        number from 0 on. Or an open feed has only some of the stores.
       TypeError: ``batches`` is no iterator.
       DamagedFileError, RuntimeError, TypeError: as ``open_stores``.
 

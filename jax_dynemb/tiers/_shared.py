@@ -80,13 +80,13 @@ class Shared:
         self.stores = stores
         self.mover = Mover(tables, stores, most_waiting)
         self.first, self.trains = 0, False
-        self._coming: Callable[[], list[Held]] = list
+        self._coming: Callable[[], Sequence[Held]] = list
         self._lookups = 1
         self.was_beside = self.raised = self.is_closed = False
         self._inserted: list[Offer] = []  # and the thread does not know of it yet
         _open.update((_place(store), self) for store in stores.values())
 
-    def begin(self, coming: Callable[[], list[Held]], depth: int) -> None:
+    def begin(self, coming: Callable[[], Sequence[Held]], depth: int) -> None:
         """Notes a feed that trains.
 
         Args:

@@ -125,7 +125,7 @@ def test_interrupted_at_any_part(make_store, monkeypatch, opens):
         if last is None:
             truth.rows = rows_in(store)
             continue
-        if last == f"step-{step}":  # it was made, though nobody was told
+        if last == f"step-{step}":  # it was made before the call failed
             truth.commit(last)
         truth.open([tag for tag, _ in truth.commits].index(last))
         history = store._read_history()

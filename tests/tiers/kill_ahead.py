@@ -7,10 +7,10 @@
     python kill_ahead.py FOLDER TRIALS SEED Redis URL
 
 Each process goes on from the latest checkpoint. Above a log it dies at another call
-that changes a file of the log or of the checkpoints (see tests/stores/faults.c), above
-other stores at another time. A process that is not killed says what a table with room
-for every row holds after each step. Prints a line of JSON after each. This process only
-forks: it never runs a program of JAX itself.
+that changes a file of the log or of the checkpoints (see tests/stores/faults.c). Above
+other stores it dies at another time. A process that is not killed says what a table
+with room for every row holds after each step. Prints a line of JSON after each. This
+process only forks: it never runs a program of JAX itself.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ def in_child(work: Callable[[], object], path: Path) -> object | None:
 
 
 def digest(rows: dict[int, bytes]) -> bytes:
-    """A hash of rows: those of all steps would fill the memory."""
+    """Hashes rows: those of all steps would fill the memory."""
     return hashlib.sha256(repr(sorted(rows.items())).encode()).digest()
 
 
@@ -83,7 +83,7 @@ def truth(steps: int) -> dict[int, bytes]:
 
 
 def resumed(folder: Path, coll: jde.Tables, store: jde.stores.Store):
-    """The state of the latest checkpoint, and the step after it."""
+    """Reads the state of the latest checkpoint, and the step after it."""
     state = coll.init(3)
     if jde.checkpoint.latest(folder / "checkpoints") is None:
         store.discard(store.keys())  # of a checkpoint that was not completed
@@ -96,7 +96,7 @@ def resumed(folder: Path, coll: jde.Tables, store: jde.stores.Store):
 
 @contextlib.contextmanager
 def opened(folder: Path) -> Iterator[jde.stores.Store]:
-    """The store; segments of a log are small: finished and rewritten often."""
+    """Opens the store; segments of a log are small: finished and rewritten often."""
     if KIND == "Redis":
         yield jde.stores.Redis(URL, PLAIN, name=str(folder), batch=7)
         return

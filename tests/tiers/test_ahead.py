@@ -126,7 +126,8 @@ def test_nothing_is_compiled_after_the_first_steps():
     batches = cold_batches(6, 60)
     walk = Walk(jde.stores.Memory(PLAIN))
     with walk.feed(batches) as feed:
-        calls = [(feed, batches[i : i + 20]) for i in (0, 20, 40)]
+        # Rows return after 20 batches and more.
+        calls = [(feed, batches[i:j]) for i, j in ((0, 40), (40, 50), (50, 60))]
         jde.testing.assert_no_recompilation(walk.run, calls)
 
 

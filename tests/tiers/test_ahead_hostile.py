@@ -110,7 +110,7 @@ def test_a_full_log_refuses_and_counts(tmp_path):
         walk.run(feed, batches)
         walk.state = feed.drain(walk.state)
         assert log.stats()["refused"] == feed.stats()["cat/refused"] > 0
-        waiting = feed._mover.traffic["cat"].waiting
+        waiting = feed._shared.mover.traffic["cat"].waiting
         kept = {key: row.tobytes() for key, row in waiting.items()}
         assert len(kept) == feed.stats()["cat/waiting"] > 0
         above, below = rows_of(walk.coll, walk.state), rows_in(log)
@@ -295,7 +295,7 @@ def test_offers_of_erased_rows_are_dropped():
                 walk.state = feed.erase(walk.state, {"cat": coming})
         stats = feed.stats()
         assert stats["cat/hits"] > stats["cat/returned"]
-        assert not feed._mover.traffic["cat"]._offers
+        assert not feed._shared.mover.traffic["cat"]._offers
 
 
 def test_wide_ids_of_a_table_of_narrow_keys_are_refused():
