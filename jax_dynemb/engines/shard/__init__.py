@@ -8,8 +8,8 @@ from jax_dynemb.engines.shard._counters import EVENTS as EVENTS
 from jax_dynemb.engines.shard._counters import CountedArrays as CountedArrays
 from jax_dynemb.engines.shard._counters import counter_totals as counter_totals
 from jax_dynemb.engines.shard._counters import counter_values as counter_values
-from jax_dynemb.engines.shard._counters import stats as stats
 from jax_dynemb.engines.shard._counters import may_stay_untrained as may_stay_untrained
+from jax_dynemb.engines.shard._counters import stats as stats
 from jax_dynemb.engines.shard._counters import warn_of_untrained as warn_of_untrained
 from jax_dynemb.engines.shard._departed import hold_rows as hold_rows
 from jax_dynemb.engines.shard._departed import read_rings as read_rings
