@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Remembers where the arrays of a pickled module were: JAX pickles their numbers only."""
+"""Remembers where the arrays of a pickled module were: JAX pickles only numbers."""
 
 from __future__ import annotations
 

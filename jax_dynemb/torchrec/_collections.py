@@ -378,7 +378,7 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
 
 
 def _inverse_of(features: Features, key: str) -> Any:
-    """Which bag of a key each example of a variable batch has; None without them."""
+    """Finds the bag of a key that each example of a variable batch has, or None."""
     variable = isinstance(features, KeyedJaggedTensor)
     if not variable or not features.variable_stride_per_key():
         return None
@@ -387,7 +387,7 @@ def _inverse_of(features: Features, key: str) -> Any:
 
 
 def _of_examples(rows: Any, lengths: Any, indices: Any, inverse: Any) -> Any:
-    """The bag of each example, where bags stand for several.
+    """Returns the bag of each example, where bags stand for several.
 
     Raises:
       TypeError: under jit.

@@ -30,9 +30,9 @@ _TAIL = 2.0  # in standard deviations
 _TAIL_VARIANCE = 5.7464310
 _NOISE = 0.01
 _MISSING = (
-    "Table '{table}': from_dense was given rows 0 to {given} - 1, but rows_shape {shape} "
-    "makes {rows}. The {missing} from {given} on count as zeros, which takes accuracy "
-    "from the others. Append rows that suit the table: "
+    "Table '{table}': from_dense was given rows 0 to {given} - 1, but rows_shape "
+    "{shape} makes {rows}. The {missing} from {given} on count as zeros, which takes "
+    "accuracy from the others. Append rows that suit the table: "
     "from_dense(np.resize(table, ({rows}, table.shape[1]))) repeats it."
 )
 
@@ -194,7 +194,7 @@ class FromDense(CoreInitializer):
             )
 
     def cores(self, config: TTConfig, key: jax.Array) -> tuple[jax.Array, ...]:
-        """Decomposes the table, and warns of rows that it lacks; ``key`` is not read."""
+        """Decomposes the table; warns of rows that it lacks. ``key`` is not read."""
         del key
         given, rows = len(self.table), config.num_rows
         if given < rows:

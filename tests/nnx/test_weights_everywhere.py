@@ -43,7 +43,7 @@ def train(pooling: str | None = "sum") -> jde.TTConfig:
 
 
 def rows_of(table: Any, mesh: Any = None) -> tuple[jde.Tables, Any, np.ndarray]:
-    """Tables that have the keys, and the rows of the keys from one that pools nothing."""
+    """Tables that have the keys, and the rows of the keys without pooling."""
     coll = jde.Tables([table(None)], mesh)
     rows, _, state = coll.lookup(coll.init(3), {"t": jde.ids(KEYS)})
     return coll.with_tables([table()]), state, np.asarray(rows["t"])
@@ -183,7 +183,7 @@ def gradients(name: str) -> Any:
 
 
 def bag_of_each(lengths: list[int]) -> np.ndarray:
-    """The bag of each key; BAGS for those behind the last bag."""
+    """Finds the bag of each key; BAGS for those behind the last bag."""
     number = np.repeat(np.arange(BAGS), lengths)
     return np.pad(number, (0, len(KEYS) - len(number)), constant_values=BAGS)
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""A table that is looked up for training and never updated is told of, once."""
+"""A table that is looked up for training and never updated gets one warning."""
 
 import functools
 import itertools
@@ -93,7 +93,7 @@ def test_what_it_advises_trains():
 
 
 def test_a_lookup_inside_the_loss_is_told_of():
-    """The mistake itself: any other embedding is looked up there."""
+    """Any other embedding is looked up there: the mistake itself."""
     coll = jde.Tables([table(optimizer=jde.optim.adam(0.1))])
     name = name_of(coll)
 

@@ -123,10 +123,10 @@ _otherwise: set[str] = set()
 _UNTRAINED = (
     "Table '{name}' has had {lookups} training lookups and no update: its rows are the "
     "initial ones. jax.grad sees the rows of a lookup as constants, so look up before "
-    "it: rows, residual, state = coll.lookup(state, ids); d_rows = jax.grad(loss)(rows); "
-    "state = coll.apply_gradients(state, residual, d_rows). In Flax write "
-    "jde.nnx.value_and_grad and jde.nnx.Optimizer. Rows that shall stay: look up by "
-    "find (train=False), or give the table optimizer=jde.optim.none()."
+    "it: rows, residual, state = coll.lookup(state, ids); d_rows = "
+    "jax.grad(loss)(rows); state = coll.apply_gradients(state, residual, d_rows). In "
+    "Flax write jde.nnx.value_and_grad and jde.nnx.Optimizer. Rows that shall stay: "
+    "look up by find (train=False), or give the table optimizer=jde.optim.none()."
 )
 
 
