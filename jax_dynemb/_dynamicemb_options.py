@@ -75,8 +75,8 @@ def table_fields(options: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 def within_budget(config: Any, options: Any, given: Mapping[str, Any]) -> Any:
     """Returns a table whose rows take as much device memory as the options grant.
 
-    What is stated of one rank is compared with the rows of one rank, and what is stated
-    of all with the rows of the table. Rows that do not fit lie in host memory.
+    A budget of one rank is compared with the rows of one rank, one of all ranks with
+    the rows of the table. Rows that do not fit lie in host memory.
 
     Args:
       config: the table that ``table_fields`` has made.

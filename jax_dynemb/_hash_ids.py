@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb._ids import MOST_DEPTH, TOO_DEEP
+from jax_dynemb._ids import check_depth
 
 _PADDING = -1
 _ENDLESS = (itertools.count, itertools.cycle, itertools.repeat)
@@ -158,10 +158,9 @@ def _not_hashable(what: Any) -> str:
 
 def _of_sequence(values: Iterable[Any], keys: _Keys) -> np.ndarray:
     flat = _listed(values)
+    check_depth("hash_ids: the values", flat)
     shape = [len(flat)]
     while flat and isinstance(flat[0], (list, tuple, np.ndarray)):
-        if len(shape) > MOST_DEPTH:
-            raise ValueError(f"hash_ids: the values are {TOO_DEEP}")
         inner = len(flat[0])
         if not all(isinstance(x, type(flat[0])) and len(x) == inner for x in flat):
             raise ValueError(

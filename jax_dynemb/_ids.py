@@ -16,11 +16,7 @@ import numpy as np
 
 PADDING = -1
 _RESERVED = (-2, -3, -4)
-MOST_DEPTH = 32  # of nested lists
-TOO_DEEP = (
-    f"lists in lists, more than {MOST_DEPTH} deep. Give an array, and no list that "
-    "has itself in it."
-)
+_MOST_DEPTH = 32  # of nested lists
 
 
 def ids(x: Any, *, sharding: jax.sharding.Sharding | None = None) -> jax.Array:
@@ -83,6 +79,7 @@ def array_of(x: Any) -> np.ndarray:
       TypeError: they are lists that ``jit`` took apart.
       ValueError: they are lists of unequal lengths, or nested without end.
     """
+    check_depth("ids", x)
     try:
         return np.asarray(x)
     except jax.errors.TracerArrayConversionError as error:
@@ -91,8 +88,6 @@ def array_of(x: Any) -> np.ndarray:
             "jde.ids(ids), outside of jit."
         ) from error
     except ValueError as error:  # NumPy makes no array of lists of unequal lengths
-        if is_deep(x):
-            raise ValueError(f"ids are {TOO_DEEP}") from error
         raise ValueError(
             "ids are nested lists of unequal lengths. Pad them with -1, or give the "
             "lookup jde.Jagged.from_lists(bags)."
@@ -104,22 +99,11 @@ def array_of(x: Any) -> np.ndarray:
         ) from error
 
 
-def is_deep(x: Any) -> bool:
-    """Whether lists are nested deeper than ids can be, as one in itself is."""
-    level = [x] if isinstance(x, (list, tuple)) else []
-    for _ in range(MOST_DEPTH):
-        inner = {
-            id(each): each
-            for outer in level
-            for each in outer
-            if isinstance(each, (list, tuple))
-        }
-        level = list(inner.values())
-    return bool(level)
-
-
 def check_depth(what: str, x: Any) -> None:
-    """Refuses lists in which JAX would recurse without end.
+    """Refuses lists in which NumPy and JAX would recurse without end.
+
+    A list that has itself in it twice keeps NumPy busy for ever. JAX gives up, but
+    leaves the interpreter less of its stack.
 
     Args:
       what: names them in the message.
@@ -128,8 +112,20 @@ def check_depth(what: str, x: Any) -> None:
     Raises:
       ValueError: they are nested too deep.
     """
-    if is_deep(x):
-        raise ValueError(f"{what} are {TOO_DEEP}")
+    level = [x] if _is_list(x) and x and _is_list(x[0]) else []
+    for _ in range(_MOST_DEPTH):
+        if not level:
+            return
+        inner = {id(y): y for each in level for y in each if _is_list(y)}
+        level = list(inner.values())
+    raise ValueError(
+        f"{what} are lists in lists, more than {_MOST_DEPTH} deep. Give an array, and "
+        "no list that has itself in it."
+    )
+
+
+def _is_list(x: Any) -> bool:
+    return isinstance(x, (list, tuple))
 
 
 def _fix_of(array: np.ndarray) -> str:

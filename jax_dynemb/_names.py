@@ -9,6 +9,7 @@ cannot hold, or what reads as another file, is refused when the table is declare
 from __future__ import annotations
 
 import re
+import reprlib
 import unicodedata
 import zlib
 from typing import Any
@@ -82,9 +83,10 @@ def check_table_name(kind: str, name: Any, most: int = MOST_BYTES) -> None:
       ValueError: it cannot; the message says a name that can.
     """
     if not isinstance(name, str):
+        fitting = str(name) if isinstance(name, (int, float, bytes)) else ""
         raise ValueError(
-            f"{kind} needs a name of one character or more, not {name!r}: write "
-            f"name={fitting_table_name(str(name), most)!r}"
+            f"{kind} needs a name of one character or more, not {_shown(name)}: write "
+            f"name={fitting_table_name(fitting, most)!r}"
         )
     if problem := table_name_problem(name, most):
         raise ValueError(
@@ -100,7 +102,8 @@ def feature_name_problem(names: tuple[Any, ...]) -> str | None:
     """
     for name in names:
         if not isinstance(name, str):
-            return f"feature_names must be texts, but has {name!r}; write {str(name)!r}"
+            fitting = str(name) if isinstance(name, (int, float, bytes)) else "feature"
+            return f"feature_names must be texts, not {_shown(name)}; write {fitting!r}"
         problem = _character_problem(name) if name else "a name needs a character"
         if problem:
             fitting = "".join("_" if _is_bad(c) else c for c in name) or "feature"
@@ -118,5 +121,7 @@ def _is_bad(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cs")
 
 
-def _shown(name: str) -> str:
+def _shown(name: Any) -> str:
+    if not isinstance(name, str):
+        return reprlib.repr(name)
     return repr(name) if len(name) <= 40 else f"{name[:40]!r}..."

@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import enum
 import math
+import reprlib
 from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
@@ -472,7 +473,7 @@ class TableConfig:
         if len(factors) not in (0, len(features)) or len(numbers) != len(factors):
             self._fail(
                 f"pooling_factors must have a number above 0 for each of the features "
-                f"{features}, not {given!r}"
+                f"{features}, not {reprlib.repr(given)}"
             )
         return tuple(float(x) for x in factors)
 

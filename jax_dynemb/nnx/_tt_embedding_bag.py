@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,8 +30,9 @@ _WEIGHT_DISTS = {
     "uniform": tt.uniform,
 }
 _OPTIMIZER = (
-    "the cores are nnx.Param: write nnx.Optimizer(model, optax.adagrad(0.05), "
-    "wrt=nnx.Param)"
+    "the cores are nnx.Param: write nnx.Optimizer(model, tx, wrt=nnx.Param). FBTT's "
+    "Adagrad is tx = jde.tt.core_optimizer(jde.optim.adagrad(0.1, eps=1e-10)), its SGD "
+    "optax.sgd(0.1)"
 )
 _CACHE = "every row trains through its cores, so no cache can lose updates: drop it"
 _NOT_HERE = {
@@ -194,6 +196,8 @@ class TTEmbeddingBag(nnx.Module):
     def load_fbtt(self, state_dict: Mapping[str, Any], table: int = 0) -> None:
         """Takes over the cores of an FBTT-Embedding module.
 
+        Sums of its Adagrad stay behind, with a warning: they belong to an optimizer.
+
         Args:
           state_dict: of the PyTorch module.
           table: which table of a ``TableBatchedTTEmbeddingBag``.
@@ -202,6 +206,14 @@ class TTEmbeddingBag(nnx.Module):
           ValueError: the cores have other shapes, or are missing.
         """
         self._assign(tt.from_fbtt(self.config, state_dict, table).cores)
+        if tt.holds_sums(state_dict):
+            warnings.warn(
+                "load_fbtt takes the cores. The state dict has sums of Adagrad too, "
+                "which belong to an optimizer and stay behind: jde.tt.from_fbtt takes "
+                "both, with TTConfig(optimizer=jde.optim.adagrad(...)).",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def to_fbtt(self) -> dict[str, np.ndarray]:
         """Makes the state dict of an FBTT-Embedding module without a cache.

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from jax_dynemb import optim
-from jax_dynemb.optim._refused import refusal
 from jax_dynemb.torchrec._fused_names import ABSENT, NUMBERS, changes_nothing
 
 # EmbOptimType by value, and the function of jde.optim that makes it.
@@ -71,9 +70,7 @@ def from_fused_params(params: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     kind = str(given.pop("optimizer", "exact_sgd")).lower()
     make = getattr(optim, _OPTIMIZERS.get(kind, ""), None)
     if kind in ABSENT:
-        raise ValueError(
-            f"fused_params: optimizer '{kind}' is refused: {refusal(ABSENT[kind])}"
-        )
+        _refuse(kind)
     if make is None:
         known = [k for k, v in _OPTIMIZERS.items() if hasattr(optim, v)]
         raise ValueError(
@@ -97,6 +94,20 @@ def from_fused_params(params: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
                 f"jde.optim.{make.__name__} takes {list(taken)}. Leave it out."
             )
     return make(**numbers), fields
+
+
+def _refuse(kind: str) -> None:
+    """Refuses an optimizer of FBGEMM's, with the words of ``jde.optim``.
+
+    Raises:
+      ValueError: always.
+    """
+    try:
+        getattr(optim, ABSENT[kind])
+    except AttributeError as error:
+        raise ValueError(
+            f"fused_params: optimizer '{kind}' is refused: {error}"
+        ) from error
 
 
 def _options(given: dict[str, Any], kind: str) -> dict[str, Any]:

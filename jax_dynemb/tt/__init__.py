@@ -5,6 +5,7 @@
 from jax_dynemb.tt._config import TTConfig as TTConfig
 from jax_dynemb.tt._decompose import decompose as decompose
 from jax_dynemb.tt._fbtt_state import from_fbtt as from_fbtt
+from jax_dynemb.tt._fbtt_state import holds_sums as holds_sums
 from jax_dynemb.tt._fbtt_state import to_fbtt as to_fbtt
 from jax_dynemb.tt._full_weight import full_weight as full_weight
 from jax_dynemb.tt._initializers import CoreInitializer as CoreInitializer

@@ -81,6 +81,13 @@ def to_fbtt(
     return result
 
 
+def holds_sums(state_dict: Mapping[str, Any]) -> bool:
+    """Whether a state dict of FBTT's has sums of Adagrad that are not zeros."""
+    prefix = _SUMS.format("")
+    names = [name for name in state_dict if name.startswith(prefix)]
+    return any(_stored(state_dict, name).any() for name in names)
+
+
 def _has_sums(config: TTConfig) -> bool:
     optimizer = config.optimizer
     return isinstance(optimizer, Fused) and optimizer.kind == "adagrad"

@@ -3,11 +3,13 @@
 """State dicts of FBTT-Embedding, in and out, with cores and outputs that it made."""
 
 import json
+import warnings
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 
@@ -77,6 +79,61 @@ def test_the_module_takes_cores_in_and_gives_them_out(arrays):
         np.testing.assert_array_equal(out[key], core)
     got = bag(jde.ids(arrays[f"{name}.ids"]), arrays[f"{name}.offsets"])
     np.testing.assert_allclose(got, arrays[f"{name}.output"], rtol=1e-4, atol=1e-3)
+
+
+def fused(mode: str) -> list:
+    cases = json.loads((GOLDEN / "fbtt.json").read_text())["cases"]
+    return [case for case in cases if case["mode"] == mode]
+
+
+def stepped(arrays, case, tx) -> list:
+    """The cores after one update of the module, in FBTT's shapes."""
+    shapes = (case["tt_ranks"], case["tt_p_shapes"], case["tt_q_shapes"])
+    sizes = (case["num_embeddings"], case["dim"])
+    options = {"compute_dtype": "float32"}
+    bag = jde.TTEmbeddingBag(*sizes, *shapes, rngs=nnx.Rngs(0), **options)
+    bag.load_fbtt(state_dict(arrays, case))
+    optimizer = nnx.Optimizer(bag, tx, wrt=nnx.Param)
+    name = case["name"]
+    lengths = np.diff(arrays[f"{name}.offsets"]).astype(np.int32)
+    ids = jde.Jagged(jde.ids(arrays[f"{name}.ids"]), lengths)
+    upstream = arrays[f"{name}.d_output"]
+    grads = nnx.grad(lambda bag: jnp.vdot(bag(ids), upstream))(bag)
+    optimizer.update(bag, grads)
+    after = bag.to_fbtt()
+    return [after[f"tt_cores.{t}"] for t in range(len(case["tt_ranks"]) + 1)]
+
+
+@pytest.mark.parametrize(
+    "case", [*fused("adagrad"), *fused("sgd")], ids=lambda case: case["name"]
+)
+def test_the_optimizers_that_the_page_names_are_fbtts(arrays, case):
+    rate, eps = case["learning_rate"], case["eps"]
+    is_sgd = case["mode"] == "sgd"
+    adagrad = jde.tt.core_optimizer(jde.optim.adagrad(rate, eps=eps))
+    found = stepped(arrays, case, optax.sgd(rate) if is_sgd else adagrad)
+    for t, mine in enumerate(found):
+        theirs = arrays[f"{case['name']}.core_after{t}"]
+        scale = np.abs(theirs).max()
+        np.testing.assert_allclose(mine / scale, theirs / scale, atol=2e-5)
+
+
+def test_optax_has_another_adagrad(arrays):
+    case = fused("adagrad")[0]
+    found = stepped(arrays, case, optax.adagrad(case["learning_rate"]))
+    theirs = arrays[f"{case['name']}.core_after0"]
+    assert np.abs(found[0] - theirs).max() > 0.9 * case["learning_rate"]
+
+
+def test_sums_that_stay_behind_are_said():
+    bag = jde.TTEmbeddingBag(12, 4, [3], [3, 4], [2, 2], rngs=nnx.Rngs(0))
+    state = jde.tt.to_fbtt(config(optimizer=ADAGRAD), random_state(config()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bag.load_fbtt(state)  # sums of zeros say nothing
+    state["optimizer_state.optimizer_state1"] = state["tt_cores.1"] ** 2
+    with pytest.warns(RuntimeWarning, match="jde.tt.from_fbtt takes both"):
+        bag.load_fbtt(state)
 
 
 ADAGRAD = jde.optim.adagrad(0.1)

@@ -118,7 +118,7 @@ def test_a_refused_feature_comes_with_one_that_is_taken(kind, name):
             return jde.TableConfig("t", 4, 128, feature_names=(feature,))
         return jde.TTConfig("t", 16, 100, ranks=2, feature_names=(feature,))
 
-    with pytest.raises(ValueError, match="Table 't': feature") as error:
+    with pytest.raises(ValueError, match="Table .t.: feature") as error:
         config(name)
     fitting = eval(str(error.value).rpartition("; write ")[2])
     assert config(fitting).feature_names == (fitting,)

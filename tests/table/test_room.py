@@ -39,7 +39,7 @@ def test_what_no_table_can_hold_is_left_to_its_config():
 
 
 def fullest_bucket(keys: np.ndarray, buckets: int, hash_seed: int = 0) -> int:
-    """The ids of the fullest bucket, by the formula of core/hash.h in NumPy."""
+    """Counts the ids of the fullest bucket, by the formula of core/hash.h."""
     first, second = factors(hash_seed)
     keys = keys.astype(np.uint64)
     keys ^= keys >> np.uint64(33)
