@@ -50,11 +50,16 @@ class Writing:
         self._failed = threading.Event()
         self._files: dict[str, Future] = {}
         self._pool = ThreadPoolExecutor(_THREADS, "jax_dynemb_save")
-        for name in arrays:
-            (item / name).mkdir(exist_ok=True)
-        for name, (array, shape) in arrays.items():
-            self._start(name, array, Grid(array.shape, shape))
-        self._pool.shutdown(wait=False)
+        try:
+            for name in arrays:
+                (item / name).mkdir(exist_ok=True)
+            for name, (array, shape) in arrays.items():
+                self._start(name, array, Grid(array.shape, shape))
+        except BaseException:  # nobody will ask for the result
+            self.cancel()
+            raise
+        finally:
+            self._pool.shutdown(wait=False)
 
     def _start(self, name: str, array: jax.Array, grid: Grid) -> None:
         """Returns when the whole array has left its devices, or will in their order."""
