@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""No restore drops rows that nobody allowed it to drop."""
+"""No restore drops rows unless the caller allows it."""
 
 import dataclasses
 import re

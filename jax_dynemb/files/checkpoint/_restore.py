@@ -95,9 +95,8 @@ def restore(
     Raises:
       FileNotFoundError: there is no such checkpoint, or a store has not its commit.
       DamagedFileError: a file is missing, cut off or altered.
-      TypeError, ValueError: the step is no whole number of 0 or more, something
-        differs, or a table of ``tables`` has too few slots for the rows; the sentence
-        names it.
+      TypeError, ValueError: the step is no whole number of 0 or more, or something
+        differs; the sentence names it. Or a plain table has too few slots.
       NotImplementedError: a table with a tier is on devices of several processes.
     """
     path = _layout.resolved(directory)

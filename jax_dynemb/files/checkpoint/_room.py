@@ -31,7 +31,7 @@ _ALLOW = "or pass allow_drop=True to keep those with the highest scores of each 
 
 @dataclasses.dataclass
 class Room:
-    """What a tree becomes so that every row has a place.
+    """Holds a tree that has a place for every row.
 
     Attributes:
       leaves: by path; arrays of tables that grow are abstract.
@@ -139,7 +139,7 @@ class _Table:
     def of(
         cls, folder: FilePath, fields: Mapping[str, Any], at: Path, place: Place
     ) -> _Table | None:
-        """The table at a path; None if there is none, or its rows have a store."""
+        """Opens the table at a path; None without one, or if its rows have a store."""
         saved = fields["tables"].get("/".join(at))
         dynamic = isinstance(place.config, TableConfig)
         if saved is None or not dynamic or _below.has_store(place):
@@ -149,7 +149,7 @@ class _Table:
 
     @property
     def slots(self) -> int:
-        """The slots that the table had."""
+        """Counts the slots that the table had."""
         return self.schema.num_buckets * _ffi.constants()["bucket_capacity"]
 
     def needed_slots(self, store: Store | None = None) -> int:

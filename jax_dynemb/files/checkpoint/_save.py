@@ -73,8 +73,8 @@ def save(
       directory: of all checkpoints of a run, on a local or mounted file system.
       step: 0 or more, higher than any step that is there.
       tree: what to save: a Flax module, ``{"model": model, "optimizer": optimizer}``,
-        a state of ``jde.Tables``, or any pytree with such parts, arrays, numbers,
-        strings, bytes and None.
+        a state of ``jde.Tables``, or any pytree with such parts. Other leaves are
+        arrays, numbers, strings, bytes and None.
       tables: the collection of states that stand in the tree by themselves.
       keep: the newest so many checkpoints stay, older ones are deleted; None keeps all.
       wait: return when the checkpoint is on the disk.
@@ -87,11 +87,11 @@ def save(
 
     Raises:
       TypeError: the step is no whole number, such as a bool or a float; ``tables`` are
-        no ``Tables``; a leaf is of a type that could not come back; or it is called
-        inside jit.
-      ValueError: the step is negative or not higher than the latest, ``keep`` is below
-        1, the tree is empty or has no end, or an array is one process's own. Or a
-        leaf has no elements, or a name that can not be a file's. Or a table's config
+        no ``Tables``; or it is called inside jit. Or a leaf is of a type that could
+        not come back.
+      ValueError: the step is negative or not higher than the latest, or ``keep`` is
+        below 1. Or the tree is empty or endless, or an array one process's own. Or a leaf
+        has no elements, or a name that can not be a file's. Or a table's config
         is not known or not that of its arrays. Or a table has a store, and there is
         no feed. Or a link stands where it would write or delete.
       RuntimeError: a store has no room for a row, or an array was donated.

@@ -55,7 +55,7 @@ class Writing:
                 (item / name).mkdir(exist_ok=True)
             for name, (array, shape) in arrays.items():
                 self._start(name, array, Grid(array.shape, shape))
-        except BaseException:  # nobody will ask for the result
+        except BaseException:  # the threads leave out the rest
             self.cancel()
             raise
         finally:

@@ -45,8 +45,8 @@ def from_store(
 
     Raises:
       DamagedFileError: a row is not what was put. The tables were cleared before.
-      ValueError: there is no such table, a store is for rows of another one, or a
-        table has too few slots for the rows; the state lives on.
+      ValueError: there is no such table, or a store is for rows of another one. Or a
+        table has too few slots for the rows. The state lives on.
     """
     check_stores(coll, stores)
     keys_of = {n: functools.partial(_keys, store) for n, store in stores.items()}
