@@ -90,8 +90,8 @@ def save(
         no ``Tables``; or it is called inside jit. Or a leaf is of a type that could
         not come back.
       ValueError: the step is negative or not higher than the latest, or ``keep`` is
-        below 1. Or the tree is empty or endless, or an array one process's own. Or a leaf
-        has no elements, or a name that can not be a file's. Or a table's config
+        below 1. Or the tree is empty or endless, or an array one process's own. Or a
+        leaf has no elements, or a name that can not be a file's. Or a table's config
         is not known or not that of its arrays. Or a table has a store, and there is
         no feed. Or a link stands where it would write or delete.
       RuntimeError: a store has no room for a row, or an array was donated.
