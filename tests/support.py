@@ -4,6 +4,7 @@
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -482,3 +483,10 @@ def zipf(seed: int, size: int, ids: int = 400) -> np.ndarray:
 def stored(twins: Twins) -> set[int]:
     """The ids that table "t" has rows of."""
     return set(export(twins.coll, twins.state, "t"))
+
+
+def advised_capacity(error: BaseException) -> int:
+    """The capacity that a sentence tells a user to declare."""
+    found = re.search(r"capacity=(\d+)", str(error))
+    assert found is not None, error
+    return int(found[1])

@@ -22,3 +22,6 @@ from jax_dynemb.rows._stored_table import StoredTable as StoredTable
 from jax_dynemb.rows._use_counts import PIN as PIN
 from jax_dynemb.rows._use_counts import leaving_order as leaving_order
 from jax_dynemb.rows._use_counts import use_counts as use_counts
+from jax_dynemb.rows._without_place import Keys as Keys
+from jax_dynemb.rows._without_place import roomy_capacity as roomy_capacity
+from jax_dynemb.rows._without_place import without_place as without_place

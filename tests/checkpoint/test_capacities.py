@@ -69,16 +69,6 @@ def test_a_grown_run_goes_on(place, tmp_path):
         np.testing.assert_array_equal(x, y)
 
 
-def test_without_growth_the_note_says_what_to_do(tmp_path):
-    small = tables("one")
-    coll, state = small.grow(small.init(0), {"a": 4096})
-    for seed in range(4):
-        state = step(coll, state, seed)
-    jde.checkpoint.save(tmp_path, 1, state, tables=coll, wait=True)
-    restored = jde.checkpoint.restore(tmp_path, small.init(1), tables=small)
-    assert any("jde.checkpoint.capacities(directory)" in n for n in restored.notes)
-
-
 def test_a_flax_model_goes_on(tmp_path):
     config = jde.TableConfig("cat", 4, 256, initializer=ZEROS)
     models = [jde.nnx.EmbeddingCollection([config], rngs=nnx.Rngs(s)) for s in (0, 1)]

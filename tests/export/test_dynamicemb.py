@@ -12,7 +12,7 @@ import pytest
 import jax_dynemb as jde
 from export import dynamicemb_reader as theirs
 from jax_dynemb.files.dynamicemb import lossless_capacity
-from support import compiled, export, gradients
+from support import advised_capacity, compiled, export, gradients
 
 NOW = 2 * 10**18
 OPTIMIZERS = {
@@ -399,8 +399,15 @@ def test_what_is_not_taken_over_is_said(dump):
     notes = " ".join(jde.import_.dynamicemb(path, jde.Tables([config])).notes)
     assert "no states of exact_adagrad in the dump (it has adam)" in notes
     small = dataclasses.replace(coll.tables["cat"], capacity=256)
-    notes = " ".join(jde.import_.dynamicemb(path, jde.Tables([small])).notes)
-    assert "of 600 rows found no place" in notes
+    with pytest.raises(ValueError, match="of 600 rows would find no place") as raised:
+        jde.import_.dynamicemb(path, jde.Tables([small]))
+    with pytest.warns(UserWarning, match="of 600 rows found no place"):
+        dropped = jde.import_.dynamicemb(path, jde.Tables([small]), allow_drop=True)
+    assert "of 600 rows found no place" in " ".join(dropped.notes)
+    large = dataclasses.replace(small, capacity=advised_capacity(raised.value))
+    tables = jde.Tables([large])
+    state = jde.import_.dynamicemb(path, tables).state
+    assert tables.stats(state)["cat/rows"] == 600
 
 
 def test_dumps_of_other_writers(tmp_path):

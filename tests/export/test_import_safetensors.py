@@ -10,7 +10,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.__main__ import main as command
-from support import compiled, export, gradients
+from support import advised_capacity, compiled, export, gradients
 
 CONFIG = jde.TableConfig("t", dim=5, capacity=2048, optimizer=jde.optim.adam(0.1))
 COLL = jde.Tables([CONFIG])
@@ -74,8 +74,19 @@ def test_what_does_not_fit_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"no table 'u'. Tables there: \['t'\]"):
         jde.import_.safetensors(tmp_path / "x", other)
     small = jde.Tables([dataclasses.replace(CONFIG, capacity=128)])
-    *_, note = jde.import_.safetensors(tmp_path / "x", small).notes
+    state = small.init(0)
+    with pytest.raises(ValueError, match=r"of 630 rows would find no place") as raised:
+        jde.import_.safetensors(tmp_path / "x", small, state)
+    assert small.stats(state)["t/rows"] == 0  # lives on
+    with pytest.warns(UserWarning, match="rows found no place in their bucket"):
+        *_, note = jde.import_.safetensors(
+            tmp_path / "x", small, state, allow_drop=True
+        ).notes
     assert "rows found no place in their bucket" in note
+    capacity = advised_capacity(raised.value)
+    large = jde.Tables([dataclasses.replace(CONFIG, capacity=capacity)])
+    found = jde.import_.safetensors(tmp_path / "x", large)
+    assert found.notes == () and large.stats(found.state)["t/rows"] == 630
 
 
 def test_the_commands_read_integer_rows(tmp_path, capsys):

@@ -11,6 +11,7 @@ import pytest
 import jax_dynemb as jde
 from meshes import mesh_of
 from stores.conftest import table_config
+from support import advised_capacity
 
 NIGHTLY_ROWS = int(os.environ.get("DYNEMB_DEPARTURES", "0"))
 
@@ -116,8 +117,13 @@ def test_what_found_no_room_is_said(tmp_path):
     store = jde.stores.Memory(coll.tables["cat"])
     small = jde.Tables([table_config(capacity=128)])
     jde.export.to_store(coll, state, {"cat": store})
-    result = jde.import_.from_store(small, {"cat": store})
+    with pytest.raises(ValueError, match="rows would find no place") as raised:
+        jde.import_.from_store(small, {"cat": store})
+    with pytest.warns(UserWarning, match="found no place in their bucket"):
+        result = jde.import_.from_store(small, {"cat": store}, allow_drop=True)
     assert "found no place in their bucket" in result.notes[0]
+    large = jde.Tables([table_config(capacity=advised_capacity(raised.value))])
+    assert jde.import_.from_store(large, {"cat": store}).notes == ()
 
 
 def test_mistakes_are_named():

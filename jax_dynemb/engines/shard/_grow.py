@@ -58,8 +58,8 @@ def larger(table: TableConfig, capacity: int) -> TableConfig:
     if capacity < table.num_slots:
         raise ValueError(
             f"Table '{table.name}' has {table.num_slots} rows already; grow takes the "
-            f"new number of rows, more than that, not {capacity}. To make a table "
-            "smaller restore a checkpoint into another TableConfig."
+            f"new number of rows, more than that, not {capacity}. For a smaller "
+            "table restore a checkpoint into another TableConfig with allow_drop=True."
         )
     factor = -(-capacity // table.num_slots)
     if factor == 1:

@@ -15,6 +15,7 @@ from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import PACKED, counter_values, set_counters
 from jax_dynemb.files.checkpoint import _stored, _tree
 from jax_dynemb.files.checkpoint._tree import Path, Place
+from jax_dynemb.files.live import warn_of_loss
 from jax_dynemb.rows import Exported, part
 from jax_dynemb.stores import Layout, Store, check_below
 from jax_dynemb.table import Tables, insert_chunks
@@ -213,6 +214,7 @@ def bring_up(states: States, place: Place, store: Store) -> tuple[Any, str]:
         sentence += (
             f" {len(keys) - there} found no place in their bucket: raise its capacity."
         )
+        warn_of_loss([sentence])
     return new, sentence
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ from jax_dynemb.files.integrity import (
 
 FILE = NAME
 _LEFT = "checksums.{}.json"  # of one process, until all have written
+# Orbax adds files without data once the rest is complete.
+_UNNAMED = (FILE, "commit_success.txt", "_CHECKPOINT_METADATA")
 _FIX = "Restore another step (step=...), or copy the file again."
 
 
@@ -67,10 +70,13 @@ def verify_checksums(
       advance: called with numbers of bytes that have been read.
 
     Raises:
-      DamagedFileError: a file is missing, too short or altered; it names the file.
+      DamagedFileError: a file is missing, too short, altered or without checksums; it
+        names the file.
     """
     with of_checkpoint():
-        mine = share(list(_entries(directory).items()))
+        entries = _entries(directory)
+        _check_all_named(directory, entries)
+        mine = share(list(entries.items()))
         verify_files(directory, mine, sizes_only=later, advance=advance)
 
 
@@ -112,6 +118,36 @@ def of_checkpoint() -> Iterator[None]:
         common = error.fix in (DEFAULT_FIX, FIX)
         fix = _FIX if common else error.fix
         raise DamagedFileError(error.path, error.problem, fix) from None
+
+
+def check_links(directory: Path) -> None:
+    """Refuses links that lead out of a checkpoint, which other programs could change.
+
+    The directory itself may be one.
+
+    Args:
+      directory: of the files.
+
+    Raises:
+      DamagedFileError: a file or directory below is such a link.
+    """
+    inside = directory.resolve()
+    for folder, folders, files in os.walk(directory):
+        for path in (Path(folder, name) for name in (*folders, *files)):
+            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+                with of_checkpoint():
+                    problem = f"it is a link to outside of {directory}"
+                    raise DamagedFileError(path, problem)
+
+
+def _check_all_named(directory: Path, entries: Mapping[str, Entry]) -> None:
+    """Refuses a list that lacks files: what is not compared could be anything."""
+    for folder, _, files in os.walk(directory):
+        for path in (Path(folder, name) for name in files):
+            of_system = path.name.startswith(".") and not path.name.startswith(".z")
+            name = path.relative_to(directory).as_posix()
+            if name not in entries and name not in _UNNAMED and not of_system:
+                raise DamagedFileError(path, f"{FILE} does not name it")
 
 
 def _entries(directory: Path) -> dict[str, Entry]:

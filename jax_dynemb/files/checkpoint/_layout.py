@@ -22,6 +22,7 @@ from jax_dynemb.files.checkpoint import _checksums
 Directory = str | os.PathLike[str]
 
 ITEM = "state"
+DRAFT = ".orbax-checkpoint-tmp"  # in the names of checkpoints that are being written
 SCHEMA_FILE = "jax_dynemb.json"
 _STEP = re.compile("0|[1-9][0-9]{0,18}")
 
@@ -96,3 +97,24 @@ def whole_step(step: Any) -> int:
             "steps of a run from 0."
         )
     return number
+
+
+def check_no_links(path: Path, step: int, keep: int | None) -> None:
+    """Refuses links in the place of checkpoints that a save writes or deletes.
+
+    Args:
+      path: of all checkpoints.
+      step: that is saved.
+      keep: how many checkpoints stay; None deletes none.
+
+    Raises:
+      ValueError: there is one.
+    """
+    for each in path.iterdir() if path.is_dir() else ():
+        is_step = _STEP.fullmatch(each.name) and (keep or each.name == str(step))
+        if each.is_symlink() and (is_step or DRAFT in each.name):
+            raise ValueError(
+                f"{each} is a link, and a save neither writes through links nor "
+                f"deletes what they lead to. Move it out of {path}, or copy the "
+                "checkpoint there in its place."
+            )

@@ -35,6 +35,7 @@ def stored_checkpoint(
       DamagedFileError: a file is missing, cut off, altered or malformed.
     """
     item = folder / _layout.ITEM
+    _checksums.check_links(item)
     if verify:
         total = _checksums.bytes_of(item)
         with progress_bar("verifying", total, quiet) as advance:

@@ -24,6 +24,7 @@ from jax_dynemb.files.checkpoint import (
     _layout,
     _pieces,
     _plain_leaves,
+    _room,
     _shardings,
     _stored,
     _tiers,
@@ -69,27 +70,32 @@ def restore(
     tables: Tables | None = None,
     strict: bool = True,
     verify: bool = True,
+    allow_drop: bool = False,
     stores: Mapping[str, Store] | None = None,
 ) -> Restored:
     """Reads a checkpoint into a model, or any pytree.
 
     Arrays come back with the sharding that the tree's arrays have, whatever mesh they
     were saved from. A table whose capacity (or storage dtype) differs is filled again
-    row by row, in chunks. A smaller one keeps the rows with the highest scores of each
-    bucket. Where several processes share a mesh, all of them call it.
+    row by row, in chunks. A smaller table of a module grows to its size in the
+    checkpoint. Where several processes share a mesh, all of them call it.
 
     Args:
       directory: given to ``save``.
-      tree: of the same structure; arrays or ``jax.ShapeDtypeStruct``. Those without
-        sharding go where the tables' collection says, other arrays to all of its
-        mesh. Arrays of tables are donated: their memory is freed before the new ones
-        are read. (Damage in a large array is found while it is read: the tree then
-        has to be restored from another step.)
+      tree: of the same structure; arrays or ``jax.ShapeDtypeStruct``. Arrays of tables
+        without sharding go where the tables' collection says. Where tables are on a
+        mesh, other arrays go to all of it, unless they are on several devices already.
+        Without a mesh they are committed to a device where those of the tree are.
+        Arrays of tables are donated: their memory is freed before the new ones are
+        read. (Damage in a large array is found while it is read: the tree then has to
+        be restored from another step.)
       step: which checkpoint; the latest if None.
       tables: as for ``save``.
       strict: False restores what fits where tables differ: a table that one side
         lacks is passed over, and another optimizer or score strategy starts fresh.
       verify: compare the files with their checksums.
+      allow_drop: leave the tables in their sizes; rows that find no place in their
+        bucket are left out, with a warning. Those with the highest scores stay.
       stores: by table name, of tables that have a store or had one when they were
         saved: ``jde.tiers.open_stores(tables)``. The commit of the checkpoint is
         opened. Rows of a table without a store now are inserted; rows that a smaller
@@ -99,7 +105,7 @@ def restore(
       FileNotFoundError: there is no such checkpoint, or a store has not its commit.
       DamagedFileError: a file is missing, cut off or altered.
       TypeError, ValueError: the step is no whole number of 0 or more, or something
-        differs; the sentence names it.
+        differs; the sentence names it. Or a plain table has too few slots.
       NotImplementedError: a table with a tier is on devices of several processes.
     """
     path = _layout.resolved(directory)
@@ -108,18 +114,24 @@ def restore(
     step = together(functools.partial(chosen_step, path, step))
     folder = path / str(step)
     item = folder / _layout.ITEM
+    together(functools.partial(_checksums.check_links, item))
     if verify:
         of_schema = (item, _layout.SCHEMA_FILE)
         together(functools.partial(_checksums.verify_file, *of_schema))
     fields = _fields.read_fields(folder)
     leaves, how = _tree.flatten(tree)
     places = _tree.find_tables(tree, tables)
+    enough = functools.partial(_room.make_room, folder, fields, leaves, places)
+    room = together(functools.partial(enough, allow_drop, verify))
+    leaves, places = room.leaves, room.places
     given = _shardings.placed(leaves, places, tables)
     free = _shardings.uncommitted(leaves, places, tables)
     leaves, longer = _uneven.targets(_tiers.targets(given, places), places)
     plan = _compare.plan(fields, leaves, places, strict)
     below = _below.open_commits(fields.get("stores", {}), stores, places)
     _below.check_commits(folder, fields, below, places)
+    if not allow_drop:
+        _room.check_brought_up(folder, fields, places, below)
     for table in plan.again:  # these are filled as they are
         leaves |= _tiers.as_given(given, places[table])
     _tree.check_shared(leaves)
@@ -127,7 +139,7 @@ def restore(
     if verify:
         later = functools.partial(_is_piece_of, large)
         together(functools.partial(_checksums.verify_checksums, item, later))
-    _read_directly(folder, leaves, plan, large, longer, verify)
+    _read_directly(folder, leaves, plan, large, longer, verify, room.freed)
     leaves = _uneven.as_given(leaves, given, places, plan.directly)
     drawn = new_run(any(map(is_shared, leaves.values())))
     _extend_lineages(leaves, places, plan, drawn)
@@ -135,7 +147,7 @@ def restore(
         leaves[path] = _shardings.released(leaves[path], device)
     for path in plan.emptied:
         leaves[path] = _begun_again(path, leaves[path], places)
-    notes = list(plan.notes)
+    notes = room.notes + plan.notes
     for table in plan.again:
         notes += _read_again(folder, fields, leaves, places[table], table, plan, drawn)
     restored = {at: p for at, p in places.items() if at not in plan.again}
@@ -143,6 +155,7 @@ def restore(
     notes += _counts.carry_counts(folder, fields, leaves, places, plan)
     for table, store in below.items():
         notes += _with_store(folder, fields, leaves, places[table], table, store, plan)
+    room.take()
     return Restored(step, _tree.unflatten(leaves, how), tuple(notes))
 
 
@@ -199,6 +212,7 @@ def _read_directly(
     large: Mapping[str, _tree.Path],
     longer: Mapping[_tree.Path, Any],
     verify: bool,
+    freed: Iterable[jax.Array],
 ) -> None:
     from jax_dynemb.files.checkpoint import _orbax
 
@@ -227,10 +241,10 @@ def _read_directly(
 
     # What may fail comes first: after this, the tables of the tree are gone.
     read(path for path in plan.directly if path not in plan.donated)
-    for path in plan.donated:
-        given = longer.get(path, leaves[path])
-        if isinstance(given, jax.Array):
-            given.delete()
+    donated = (longer.get(path, leaves[path]) for path in plan.donated)
+    for array in (*freed, *donated):
+        if isinstance(array, jax.Array):
+            array.delete()
     read(plan.donated)
 
 

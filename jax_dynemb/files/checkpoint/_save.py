@@ -7,7 +7,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Any
@@ -19,7 +22,14 @@ from jax_dynemb._is_whole import is_whole
 from jax_dynemb.files.checkpoint import _below, _tiers, _tree, _uneven
 from jax_dynemb.files.checkpoint._at_exit import before_threads_end
 from jax_dynemb.files.checkpoint._index import index_layout
-from jax_dynemb.files.checkpoint._layout import Directory, latest, resolved, whole_step
+from jax_dynemb.files.checkpoint._layout import (
+    DRAFT,
+    Directory,
+    check_no_links,
+    latest,
+    resolved,
+    whole_step,
+)
 from jax_dynemb.files.checkpoint._leaf_names import check_names
 from jax_dynemb.files.checkpoint._pieces import piece_shape
 from jax_dynemb.files.checkpoint._plain_leaves import as_stored, check_leaves
@@ -29,7 +39,12 @@ from jax_dynemb.files.integrity import FORMAT_VERSION
 from jax_dynemb.table import Tables
 
 # One orbax manager a directory: it holds the thread that writes.
-_managers: dict[FilePath, tuple[int | None, Any]] = {}
+_managers: dict[FilePath, tuple[Any, Any]] = {}
+# Threads that interrupted saves have left behind.
+_left: dict[FilePath, list[threading.Thread]] = {}
+_POOLS = ("asyncio_", "metadata_store")  # whose threads do not end
+_PATIENCE, _QUIET = 10.0, 0.2  # seconds until drafts are left to the next program
+_INTERRUPTED = object()  # in place of how many it keeps: its drafts are to be deleted
 # Directories that this process saves in, so that no other takes its drafts for dead.
 _present: dict[FilePath, Presence] = {}
 # The number of the operating system's error, as versions of tensorstore write it.
@@ -59,7 +74,8 @@ def save(
       directory: of all checkpoints of a run, on a local or mounted file system.
       step: 0 or more, higher than any step that is there.
       tree: what to save: a Flax module, ``{"model": model, "optimizer": optimizer}``,
-        a state of ``jde.Tables``, or any pytree of arrays and numbers with such parts.
+        a state of ``jde.Tables``, or any pytree with such parts. Other leaves are
+        arrays, numbers, strings, bytes and None.
       tables: the collection of states that stand in the tree by themselves.
       keep: the newest so many checkpoints stay, older ones are deleted; None keeps all.
       wait: return when the checkpoint is on the disk.
@@ -72,11 +88,13 @@ def save(
 
     Raises:
       TypeError: the step is no whole number, such as a bool or a float; ``tables`` are
-        no ``Tables``; or it is called inside jit.
-      ValueError: the step is negative or not higher than the latest, ``keep`` is below
-        1, the tree is empty, or an array is one process's own. Or a table's config is
-        not known or not that of its arrays. Or a table has a store, and there is no
-        feed.
+        no ``Tables``; or it is called inside jit. Or a leaf is of a type that could
+        not come back.
+      ValueError: the step is negative or not higher than the latest, or ``keep`` is
+        below 1. Or the tree is empty or endless, or an array one process's own. Or a
+        leaf has no elements, or a name that can not be a file's. Or a table's config
+        is not known or not that of its arrays. Or a table has a store, and there is
+        no feed. Or a link stands where it would write or delete.
       RuntimeError: a store has no room for a row, or an array was donated.
       OSError: the disk is full or refuses; it names the path.
     """
@@ -90,6 +108,7 @@ def save(
             f"{path} already has a checkpoint of step {newest}, so step {step} can not "
             "be saved there. Give a higher step, or another directory."
         )
+    check_no_links(path, step, keep)
     leaves, _ = _tree.flatten(tree)
     _tree.check_arrays(leaves)
     check_names(leaves)
@@ -125,7 +144,7 @@ def save(
     }
     stored = {at: as_stored(leaf) for at, leaf in leaves.items()}
     tree, room = _tree.nested(stored), int(host_gigabytes * 1e9)
-    with _write_errors(path):
+    with _write_errors(path), _interrupts(path):
         manager = _manager(path, keep)
         _orbax.save(manager, step, tree, fields, host_bytes=room, rows=rows)
         if wait:
@@ -159,6 +178,25 @@ def _finished(path: FilePath) -> None:
 
 
 @contextlib.contextmanager
+def _interrupts(path: FilePath) -> Iterator[None]:
+    """After Ctrl-C, lets the next save begin with a new manager.
+
+    What is complete by then gets its name in the background; half a checkpoint stays
+    a draft, which the new manager deletes.
+    """
+    before = set(threading.enumerate())
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:
+        if path in _managers:
+            _managers[path] = _INTERRUPTED, _managers[path][1]
+        _left[path] = [t for t in threading.enumerate() if t not in before]
+        raise
+
+
+@contextlib.contextmanager
 def _write_errors(path: FilePath) -> Iterator[None]:
     """``disk_errors``, and what tensorstore says of the disk in a ``ValueError``."""
     with disk_errors(path):
@@ -170,6 +208,35 @@ def _write_errors(path: FilePath) -> Iterator[None]:
                 raise
             number = int(found[1] or found[2])
             raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def _end_manager(path: FilePath, alone: bool) -> None:
+    """Closes a manager; an interrupt on the way leaves it to the next call."""
+    was_interrupted = _managers[path][0] is _INTERRUPTED
+    ignored = (Exception,) if was_interrupted else ()
+    with contextlib.suppress(*ignored):
+        _finished(path)
+        _managers[path][1].close()
+    _managers.pop(path, None)
+    if was_interrupted and alone:
+        _remove_drafts(path)
+
+
+def _remove_drafts(path: FilePath) -> None:
+    """Deletes what an interrupted save began, once its threads have ended.
+
+    Those of pools stay, and may write for a moment.
+    """
+    until = time.monotonic() + _PATIENCE
+    for thread in _left.pop(path, ()):
+        if not thread.name.startswith(_POOLS):
+            thread.join(max(0, until - time.monotonic()))
+    quiet = time.monotonic() + _QUIET
+    while time.monotonic() < min(quiet, until):
+        for draft in path.glob(f"*{DRAFT}*"):
+            shutil.rmtree(draft, ignore_errors=True)  # which follows no links
+            quiet = time.monotonic() + _QUIET
+        time.sleep(0.01)
 
 
 def _finish() -> None:
@@ -197,14 +264,14 @@ def _manager(path: FilePath, keep: int | None) -> Any:
 
     if path in _managers and _managers[path][0] == keep:
         return _managers[path][1]
-    if path in _managers:
-        _managers.pop(path)[1].close()
-    if not _managers:
-        before_threads_end(_finish)
     path.mkdir(parents=True, exist_ok=True)
     if path not in _present:
         _present[path] = Presence(path)
     # Processes of one job wait for each other, and begin together.
     alone = jax.process_count() > 1 or _present[path].alone()
+    if path in _managers:
+        _end_manager(path, alone)
+    if not _managers:
+        before_threads_end(_finish)
     _managers[path] = (keep, _orbax.manager(path, keep, alone))
     return _managers[path][1]

@@ -17,6 +17,7 @@ import numpy as np
 from jax_dynemb import _ffi
 from jax_dynemb._errors import DamagedFileError
 from jax_dynemb._spec import TableSpec
+from jax_dynemb._store_tier import StoreTier
 from jax_dynemb.engines.mesh import join_columns
 from jax_dynemb.engines.shard import counter_values, set_counters
 from jax_dynemb.files.checkpoint._arrays import StoredArray
@@ -30,7 +31,7 @@ from jax_dynemb.files.checkpoint._index import (
 )
 from jax_dynemb.files.checkpoint._layout import ITEM, SCHEMA_FILE, Directory
 from jax_dynemb.files.checkpoint._tree import Place
-from jax_dynemb.files.live import clear_table
+from jax_dynemb.files.live import clear_table, warn_of_loss
 from jax_dynemb.ops import (
     TableState,
     empty_state,
@@ -294,12 +295,14 @@ def fill(
     carried["evicted"] = stored.counters["evicted"] + left
     if "scores" not in anew:
         carried["clock"] = stored.counters["clock"]
-    notes = []
-    if left:
-        notes.append(
-            f"Table '{place.name}': {left} of {stored.rows} rows found no place in "
-            "their bucket, those with the lowest scores. To keep them, grow the table "
-            "first: coll.grow(coll.init(), jde.checkpoint.capacities(directory))."
+    notes: list[str] = []
+    if left and not isinstance(now.tier, StoreTier):  # which takes the others
+        notes = warn_of_loss(
+            [
+                f"Table '{place.name}': {left} of {stored.rows} rows found no place in "
+                "their bucket, those with the lowest scores. To keep them, restore "
+                "without allow_drop=True."
+            ]
         )
     return set_counters(state, carried, coll.engine.counter_rows(name)), notes
 

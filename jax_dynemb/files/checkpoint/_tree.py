@@ -35,11 +35,13 @@ class Place:
       coll: the collection that works on it.
       name: its name there.
       arrays: where its arrays are; tables that share arrays are several at one place.
+      module: that holds the collection; None for a plain state.
     """
 
     coll: Tables
     name: str
     arrays: Path
+    module: Any = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def config(self) -> TableConfig:
@@ -68,7 +70,8 @@ def flatten(tree: Any) -> tuple[dict[Path, Any], Any]:
     check_end(tree)
     plain = jax.tree.map(_state_of, tree, is_leaf=is_graph_node)
     leaves, treedef = jax.tree_util.tree_flatten_with_path(plain)
-    named = {_path(keys): leaf for keys, leaf in leaves}
+    # A tree that is one leaf gives it no name.
+    named = {_path(keys) or ("value",): leaf for keys, leaf in leaves}
     if len(named) < len(leaves):
         raise ValueError(
             "Two leaves of the tree have the same path, such as a dict with the keys "
@@ -201,10 +204,10 @@ def _check_config(made: Mapping[str, Any], path: Path, state: TableState) -> Non
             )
 
 
-def _of_arrays(coll: Tables, path: Path) -> dict[Path, Place]:
+def _of_arrays(coll: Tables, path: Path, module: Any = None) -> dict[Path, Place]:
     """The tables whose arrays are at a path."""
     return {
-        (*path[:-1], name): Place(coll, name, path)
+        (*path[:-1], name): Place(coll, name, path, module)
         for name in coll.tables
         if coll.state_name(name) == path[-1]
     }
@@ -219,7 +222,7 @@ def _tables_of_modules(tree: Any) -> Iterator[tuple[Path, Place]]:
             if isinstance(each, TableModule):
                 for name in each.tables:
                     path = (*_path(keys), *map(str, inner), "tables", name)
-                    yield from _of_arrays(each.coll, path).items()
+                    yield from _of_arrays(each.coll, path, each).items()
 
 
 def _state_of(node: Any) -> Any:
@@ -238,8 +241,7 @@ def _is_table(node: Any) -> bool:
 
 
 def _path(keys: Any) -> Path:
-    parts = tuple(_part(key) for key in keys if not _is_value_of_variable(key))
-    return parts or ("value",)  # of a tree that is one leaf
+    return tuple(_part(key) for key in keys if not _is_value_of_variable(key))
 
 
 def _is_value_of_variable(key: Any) -> bool:

@@ -51,11 +51,16 @@ class Writing:
         self._failed = threading.Event()
         self._files: dict[str, Future] = {}
         self._pool = ThreadPoolExecutor(_THREADS, "jax_dynemb_save")
-        for name in arrays:
-            (item / name).mkdir(exist_ok=True)
-        for name, (array, grid) in arrays.items():
-            self._start(name, array, grid)
-        self._pool.shutdown(wait=False)
+        try:
+            for name in arrays:
+                (item / name).mkdir(exist_ok=True)
+            for name, (array, grid) in arrays.items():
+                self._start(name, array, grid)
+        except BaseException:  # the threads leave out the rest
+            self.cancel()
+            raise
+        finally:
+            self._pool.shutdown(wait=False)
 
     def _start(self, name: str, array: jax.Array, grid: Grid) -> None:
         """Returns when the whole array has left its devices, or will in their order."""

@@ -25,7 +25,7 @@ from jax_dynemb.files.dynamicemb._format import (
     our_scores,
     split,
 )
-from jax_dynemb.files.live import Imported, clear_table, lost_rows
+from jax_dynemb.files.live import Imported, check_room, clear_table, lost_rows
 from jax_dynemb.ops import TableState
 from jax_dynemb.rows import Exported
 from jax_dynemb.table import Tables, insert_chunks, with_counts
@@ -39,6 +39,7 @@ def dynamicemb(
     tables: Iterable[str] | None = None,
     optimizer: bool = True,
     now: int | None = None,
+    allow_drop: bool = False,
     quiet: bool = False,
 ) -> Imported:
     """Reads a dump of DynamicEmb, of any number of ranks.
@@ -50,6 +51,7 @@ def dynamicemb(
       tables: only these.
       optimizer: read optimizer states and the number of updates.
       now: the present in nanoseconds, which ages are counted from.
+      allow_drop: leave out rows that find no place in a smaller table, with a warning.
       quiet: no progress bar.
 
     Returns:
@@ -61,7 +63,8 @@ def dynamicemb(
     Raises:
       DamagedFileError: a file is missing, altered or of the wrong size, or a key comes
         twice; the state lives on.
-      ValueError: there is no such table, or it does not fit; the state lives on.
+      ValueError: there is no such table, it does not fit, or it has too few slots
+        for the rows; the state lives on.
     """
     names = list(coll.tables if tables is None else tables)
     readers = [_Reader(Path(path), coll, name, optimizer, now) for name in names]
@@ -69,6 +72,7 @@ def dynamicemb(
     with progress_bar("verifying", to_read, quiet) as advance:
         for reader in readers:
             reader.dump.verify(advance)
+    check_room(coll, {reader.name: reader.keys for reader in readers}, allow_drop)
     new = dict(coll.init(0) if state is None else state)
     counters, notes = {}, []
     total = sum(sum(reader.dump.counts) for reader in readers)
@@ -82,6 +86,7 @@ def dynamicemb(
             )
             reader.notes += lost
             notes += [f"Table '{reader.name}': {note}" for note in reader.notes]
+            notes += reader.lost
     return Imported(new, counters, tuple(notes))
 
 
@@ -93,6 +98,7 @@ class _Reader:
     ):
         self.name = name
         self.notes: list[str] = []
+        self.lost: list[str] = []
         self.dump = open_dump(path, name)
         self._coll = coll
         self._config: TableConfig = coll.tables[name]
@@ -106,6 +112,10 @@ class _Reader:
         self._takes_states = optimizer and self._check_optimizer()
         self._compound: CompoundScores | None = None
         self._takes_scores = self._check_scores()
+
+    def keys(self) -> Iterator[np.ndarray]:
+        """Starts to read the keys of the rows."""
+        return (keys for keys, _ in self.dump.index())
 
     def fill(self, state: TableState, advance: Any) -> TableState:
         """Replaces the rows of the table."""
@@ -245,7 +255,7 @@ class _Reader:
         reserved = sum(self.dump.counts) - self._read
         if reserved:
             self.notes.append(f"{reserved} keys from -4 to -1 were left out: reserved.")
-        self.notes += lost_rows(rows, self._read)
+        self.lost = lost_rows(self.name, rows, self._read)
 
     def _counters(self, state: TableState) -> dict[str, int]:
         numbers = {"inserted": counter_values(state)["rows"], "evicted": 0}

@@ -4,7 +4,10 @@
 
 from jax_dynemb.files.live._fill import clear_table as clear_table
 from jax_dynemb.files.live._imported import Imported as Imported
+from jax_dynemb.files.live._imported import check_room as check_room
 from jax_dynemb.files.live._imported import lost_rows as lost_rows
+from jax_dynemb.files.live._imported import no_place as no_place
+from jax_dynemb.files.live._imported import warn_of_loss as warn_of_loss
 from jax_dynemb.files.live._read import check_collection as check_collection
 from jax_dynemb.files.live._read import check_whole as check_whole
 from jax_dynemb.files.live._read import live_table as live_table

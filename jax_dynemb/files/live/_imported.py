@@ -1,15 +1,19 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Results of imports, and the notes that they hold."""
+"""Results of imports; rows that find no place are refused, or said aloud."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import warnings
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from jax_dynemb.engines import States
+from jax_dynemb.rows import Keys, roomy_capacity, without_place
+from jax_dynemb.table import Tables
 
 
 class Imported(NamedTuple):
@@ -27,10 +31,62 @@ class Imported(NamedTuple):
     notes: tuple[str, ...]
 
 
-def lost_rows(rows: int, read: int) -> Iterator[str]:
-    """Says so if a table has fewer rows than were read for it."""
-    if rows < read:
-        yield (
-            f"{read - rows} of {read} rows found no place in their bucket, or had a "
-            "key twice. Raise capacity."
-        )
+def check_room(coll: Tables, found: Mapping[str, Keys], allow_drop: bool) -> None:
+    """Refuses rows that the tables have no place for, before any table is touched.
+
+    Args:
+      coll: the tables.
+      found: by table, what starts to read the keys of its rows.
+      allow_drop: True checks nothing.
+
+    Raises:
+      ValueError: with the numbers, and a capacity that has a place for every row.
+    """
+    for name, keys in {} if allow_drop else found.items():
+        config = coll.tables[name]
+        lost = without_place(keys, config.num_buckets, config.hash_seed)
+        if lost:
+            rows = sum(map(len, keys()))
+            raise ValueError(
+                f"{no_place(name, lost, rows, config.num_slots)} Declare the table "
+                f"with capacity={roomy_capacity(keys, config)}, or pass "
+                "allow_drop=True to leave out what finds none."
+            )
+
+
+def no_place(name: str, lost: int, rows: int, slots: int) -> str:
+    """Says how many rows of a table would be lost."""
+    return (
+        f"Table '{name}': {lost} of {rows} rows would find no place in their bucket; "
+        f"the table has {slots} slots."
+    )
+
+
+def warn_of_loss(sentences: Iterable[str]) -> list[str]:
+    """Says what was lost as warnings and in the log, and returns it for the notes."""
+    said = list(sentences)
+    for sentence in said:
+        logging.getLogger("jax_dynemb.files").warning(sentence)
+        warnings.warn(sentence, stacklevel=3)
+    return said
+
+
+def lost_rows(name: str, rows: int, read: int) -> list[str]:
+    """Warns if a table has fewer rows than were read for it.
+
+    Args:
+      name: of the table.
+      rows: that it has.
+      read: how many it should have.
+
+    Returns:
+      The warning as a note.
+    """
+    if rows >= read:
+        return []
+    return warn_of_loss(
+        [
+            f"Table '{name}': {read - rows} of {read} rows found no place in their "
+            "bucket, or had a key twice. Raise capacity."
+        ]
+    )

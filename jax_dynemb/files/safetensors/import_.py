@@ -11,11 +11,11 @@ from pathlib import Path
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import counter_values, set_counters
 from jax_dynemb.files.disk import progress_bar
-from jax_dynemb.files.live import Imported, clear_table, lost_rows
+from jax_dynemb.files.live import Imported, check_room, clear_table, lost_rows
 from jax_dynemb.files.safetensors._chain import base_files
 from jax_dynemb.files.safetensors._series import Series, open_series, stored_series
 from jax_dynemb.ops import TableState
-from jax_dynemb.rows import Exported, StoredTable
+from jax_dynemb.rows import Exported, Keys, StoredTable
 from jax_dynemb.table import Tables, insert_chunks
 
 
@@ -25,6 +25,7 @@ def safetensors(
     state: States | None = None,
     *,
     tables: Iterable[str] | None = None,
+    allow_drop: bool = False,
     quiet: bool = False,
 ) -> Imported:
     """Reads an export for serving with the deltas beside it, to serve or train on.
@@ -38,6 +39,7 @@ def safetensors(
       coll: the tables to fill, under the names they have in the export.
       state: to be filled, its rows are replaced and its arrays donated; new if None.
       tables: only these.
+      allow_drop: leave out rows that find no place in a smaller table, with a warning.
       quiet: no progress bar.
 
     Returns:
@@ -47,7 +49,8 @@ def safetensors(
 
     Raises:
       DamagedFileError: a file is missing or altered; the state lives on.
-      ValueError: there is no such table, or it does not fit; the state lives on.
+      ValueError: there is no such table, it does not fit, or it has too few slots
+        for the rows; the state lives on.
     """
     names = list(coll.tables if tables is None else tables)
     series = {name: _open(Path(path), coll, name) for name in names}
@@ -56,6 +59,7 @@ def safetensors(
         for each in series.values():
             each.verify(advance)
     found = {name: stored_series(each) for name, each in series.items()}
+    check_room(coll, {n: _keys(table) for n, table in found.items()}, allow_drop)
     new, notes = dict(coll.init(0) if state is None else state), []
     total = sum(table.rows for table in found.values())
     with progress_bar("safetensors", total, quiet) as advance:
@@ -64,8 +68,8 @@ def safetensors(
             new[arrays] = _filled(coll, name, new[arrays], _counted(table, advance))
             new[arrays], more = _with_step(coll, name, new[arrays], table)
             rows = counter_values(coll.engine.counted(new, name))["rows"]
-            more += lost_rows(rows, table.rows)
             notes += [f"Table '{name}': {note}" for note in more]
+            notes += lost_rows(name, rows, table.rows)
     return Imported(new, {}, tuple(notes))
 
 
@@ -104,6 +108,10 @@ def _open(path: Path, coll: Tables, name: str) -> Series:
             f"dim {config.dim}."
         )
     return series
+
+
+def _keys(table: StoredTable) -> Keys:
+    return lambda: (keys for keys, _ in table.index())
 
 
 def _counted(table: StoredTable, advance: Callable[[int], None]) -> Iterator[Exported]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import counter_values
-from jax_dynemb.files.live import Imported, clear_table, lost_rows
+from jax_dynemb.files.live import Imported, check_room, clear_table, lost_rows
 from jax_dynemb.files.stores._to_store import check_stores
 from jax_dynemb.rows import Exported, bucket_of
 from jax_dynemb.stores import Store
@@ -21,7 +22,11 @@ _AT_ONCE = 1 << 16
 
 
 def from_store(
-    coll: Tables, stores: Mapping[str, Store], state: States | None = None
+    coll: Tables,
+    stores: Mapping[str, Store],
+    state: States | None = None,
+    *,
+    allow_drop: bool = False,
 ) -> Imported:
     """Fills tables with the rows of stores: scores and optimizer states, too.
 
@@ -33,16 +38,19 @@ def from_store(
       stores: by table; the others stay as they are.
       state: to be filled: rows of the tables are replaced, and their arrays donated.
         New if None.
+      allow_drop: leave out rows that find no place in a smaller table, with a warning.
 
     Returns:
       The state, and a note for each table that had no room for a row.
 
     Raises:
       DamagedFileError: a row is not what was put. The tables were cleared before.
-      ValueError: there is no such table, or a store is for rows of another one; the
-        state lives on.
+      ValueError: there is no such table, or a store is for rows of another one. Or a
+        table has too few slots for the rows. The state lives on.
     """
     check_stores(coll, stores)
+    keys_of = {n: functools.partial(_keys, store) for n, store in stores.items()}
+    check_room(coll, keys_of, allow_drop)
     new, notes = dict(coll.init(0) if state is None else state), []
     for name, store in stores.items():
         arrays, config = coll.state_name(name), coll.tables[name]
@@ -56,8 +64,12 @@ def from_store(
             scores=scores,
         )
         rows = counter_values(coll.engine.counted(new, name))["rows"]
-        notes += [f"Table '{name}': {n}" for n in lost_rows(rows, len(keys))]
+        notes += lost_rows(name, rows, len(keys))
     return Imported(new, {}, tuple(notes))
+
+
+def _keys(store: Store) -> list[np.ndarray]:
+    return [store.keys()]
 
 
 def _chunks(store: Store, keys: np.ndarray) -> Iterator[Exported]:
