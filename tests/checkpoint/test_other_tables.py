@@ -13,6 +13,7 @@ import optax
 import pytest
 
 import jax_dynemb as jde
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.files.checkpoint import _checksums, _index, _save
 from jax_dynemb.reference import bucket_of
 from meshes import mesh_of
@@ -279,7 +280,8 @@ def test_an_index_of_another_layout(tmp_path, monkeypatch):
     now = _index.index_layout()
     other = now | {"keys_word": 32, "scores_word": 288, "slot_words": 2}
     old = np.fromfile(file, np.uint32).reshape(-1, now["bucket_words"])
-    keys, scores = (words.view(np.uint32) for words in _index.split_index(old, now))
+    slots = _index.split_index(old, now, "step", 0)
+    keys, scores = (words.view(np.uint32) for words in (slots.keys, slots.scores))
     new = old.copy()
     new[:, 32:288] = keys.reshape(len(old), -1)
     new[:, 288:] = scores.reshape(len(old), -1)
@@ -296,6 +298,46 @@ def test_an_index_of_another_layout(tmp_path, monkeypatch):
         np.testing.assert_array_equal(row.values, expected[key].values)
         np.testing.assert_array_equal(row.state["mu"], expected[key].state["mu"])
         assert row.score == expected[key].score
+
+
+@pytest.mark.parametrize("capacity", [2048, 4096])
+def test_given_scores_of_30_bits_above_a_clock(tmp_path, monkeypatch, capacity):
+    """As of the versions before 62 bits: scores, last uses and pins stay."""
+    config = dataclasses.replace(CONFIG, score_strategy="customized", on_full=None)
+    coll = jde.Tables([config])
+    plain = dataclasses.replace(CONFIG, name="other", feature_names=())
+    ids, scores = np.arange(300), np.random.default_rng(0).integers(0, 2**30, 300)
+    first = {"cat": jde.ids(ids)}
+    _, _, state = coll.lookup(coll.init(7), first, scores={"cat": scores})
+    _, _, state = coll.lookup(state, {"cat": jde.ids(ids[:100])})
+    state = coll.pin(state, {"cat": jde.ids(ids[:3])})
+    mark = coll.get_score(state)["cat"] - 1  # since the second lookup
+    layout = _index.index_layout()
+    index = np.array(state["cat"].index)
+    entries = index[:, : layout["bucket_words"]]
+    high = entries[:, layout["scores_word"] + 1 :: layout["slot_words"]]
+    high |= index[:, layout["bucket_words"] :: 2]
+    old = {"cat": dataclasses.replace(state["cat"], index=jnp.asarray(entries))}
+    beside = jde.Tables([plain]).init(7)
+    both = jde.Tables([config, plain], share_arrays=False)
+    with monkeypatch.context() as patched:
+        before = {k: n for k, n in layout.items() if k != "given_words"}
+        patched.setattr(_save, "index_layout", lambda: before)
+        patched.setattr(TableSpec, "index_words", layout["bucket_words"])
+        tree = {"tables": old | beside}
+        jde.checkpoint.save(tmp_path, 1, tree, tables=both, wait=True)
+    larger = dataclasses.replace(config, capacity=capacity)
+    now = jde.Tables([larger, plain], share_arrays=False)
+    found = jde.checkpoint.restore(tmp_path, {"tables": now.init(9)}, tables=now)
+    again = found.tree["tables"]
+    assert not any("'tables/other'" in note for note in found.notes)
+    rows = export(now, again, "cat")
+    assert {k: row.score for k, row in rows.items()} == dict(enumerate(scores.tolist()))
+    assert now.stats(again)["cat/pinned"] == 3
+    since = [chunk.keys for chunk in now.export(again, "cat", since=mark)]
+    assert sorted(np.concatenate(since).tolist()) == list(range(100))
+    _, _, again = now.lookup(again, {"cat": jde.ids([7]), "other": jde.ids([1])})
+    assert export(now, again, "cat")[7].score == scores[7]
 
 
 @pytest.mark.parametrize("devices", [1, 2])
