@@ -89,6 +89,8 @@ def owner_of(
       buckets: of the table.
       local_buckets: of each shard; the last ones may have fewer.
     """
+    if buckets % local_buckets == 0:  # larger buckets, one for each shard
+        return bucket_of(low, high, buckets // local_buckets).astype(jnp.int32)
     bucket = bucket_of(low, high, buckets)
     return (bucket // jnp.uint32(local_buckets)).astype(jnp.int32)
 
