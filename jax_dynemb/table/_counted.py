@@ -70,5 +70,5 @@ def warn_of_untrained(engine: Engine, state: States, table: Any) -> None:
     dynamic = table.name in engine.catalog.dynamic
     arrays = state[engine.state_name(table.name)]
     if dynamic and arrays.counters.is_fully_addressable:
-        own = engine.counted(state, table.name).counters
+        own = np.asarray(engine.counted(state, table.name).counters)
         shard.warn_of_untrained(table, shard.counter_totals(own))

@@ -56,7 +56,7 @@ def _rebuilt(kind: type[Any], data: bytes) -> Any:
     return new
 
 
-def _device(platform: str, number: int) -> jax.Device:
+def _device(platform: str, number: int) -> Any:
     try:
         found = {device.id: device for device in jax.devices(platform)}
     except RuntimeError:

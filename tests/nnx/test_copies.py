@@ -212,4 +212,5 @@ def test_a_clone_shares_arrays_and_says_so():
     with pytest.raises(RuntimeError, match=r"copy\.deepcopy\(model\)"):
         call(model, jde.ids(KEYS))
     other = copy.deepcopy(clone)  # what it advises
-    call(clone, jde.ids(KEYS)), call(other, jde.ids(KEYS))
+    for each in (clone, other):
+        call(each, jde.ids(KEYS))

@@ -121,7 +121,8 @@ def test_a_module_whose_rows_never_get_an_update_is_told_of():
         call(model)
         model.maybe_grow(every=60)
     with pytest.warns(RuntimeWarning, match=SAYS):
-        model.maybe_grow(every=1), model.maybe_grow(every=1)
+        for _ in range(2):
+            model.maybe_grow(every=1)
 
 
 def updated(coll: jde.Tables, state: Any) -> Any:

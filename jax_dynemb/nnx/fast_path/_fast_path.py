@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -115,16 +116,19 @@ class FastPath:
         A graphdef refers to attributes such as lists, which have no hash and may
         change. Then the fingerprint identifies the program: it has their contents.
         """
-        keys, graphdef, _, donated = structure
+        keys, graphdef, abstract, donated = structure
+        make = functools.partial(
+            Program, self._fun, keys, graphdef, abstract, donated, self._table
+        )
         key = graphdef, keys, donated
         if _is_hashable(graphdef):
             if key not in self._programs:
-                self._programs[key] = Program(self._fun, *structure, self._table)
+                self._programs[key] = make()
             return self._programs[key]
         for known, of_known, program in self._changeable:
             if of_known == donated and known.equals(fingerprint):
                 return program
-        program = Program(self._fun, *structure, self._table, may_change=True)
+        program = make(may_change=True)
         entry = fingerprint.without_variables(), donated, program
         self._changeable = [entry, *self._changeable[: _MOST_BINDINGS - 1]]
         return program
