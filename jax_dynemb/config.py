@@ -468,7 +468,7 @@ class TableConfig:
     def _resolved_factors(self) -> tuple[float, ...]:
         features = self.feature_names
         given = self.pooling_factors
-        factors = tuple(given) if hasattr(given, "__len__") else (None,)
+        factors: tuple = tuple(given) if hasattr(given, "__len__") else (None,)
         numbers = [x for x in factors if isinstance(x, (int, float)) and x > 0]
         if len(factors) not in (0, len(features)) or len(numbers) != len(factors):
             self._fail(

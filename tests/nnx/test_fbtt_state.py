@@ -127,7 +127,8 @@ def test_optax_has_another_adagrad(arrays):
 
 def test_sums_that_stay_behind_are_said():
     bag = jde.TTEmbeddingBag(12, 4, [3], [3, 4], [2, 2], rngs=nnx.Rngs(0))
-    state = jde.tt.to_fbtt(config(optimizer=ADAGRAD), random_state(config()))
+    table = config(optimizer=ADAGRAD)
+    state = jde.tt.to_fbtt(table, random_state(table))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         bag.load_fbtt(state)  # sums of zeros say nothing
