@@ -3,6 +3,7 @@
 """No two arrays of a state share memory, so that a step may donate all of them."""
 
 import collections
+import dataclasses
 import functools
 
 import jax
@@ -96,6 +97,21 @@ def test_every_array_has_memory_of_its_own(mix, place, tmp_path):
         assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(new)), call
         calls.add(call)
     assert {"init", "init in jit", "clear", "restore"} <= calls
+
+
+def test_tables_above_stores():
+    configs = [Config(name, 8, 1024) for name in ("user", "item")]
+    stores = {config.name: jde.stores.Memory(config) for config in configs}
+    tiers = {n: jde.tiers.external(stores[n], hbm_fraction=0.5) for n in stores}
+    above = [dataclasses.replace(c, tier=tiers[c.name]) for c in configs]
+    coll = jde.Tables(above)
+    filled = jde.import_.from_store(jde.Tables(configs), stores).state
+    larger, grown = coll.grow(coll.init(0), {"user": 2048})
+    states = [(coll, coll.init(0)), (coll, coll.clear(coll.init(0))), (larger, grown)]
+    for tables, state in [*states, (jde.Tables(configs), filled)]:
+        assert_own_buffers(state)
+        donated(tables, state)
+        assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
