@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saves that Ctrl-C ends at any moment, in one process: python THIS FOLDER ROUNDS."""
 
+import gc
 import logging
 import os
 import signal
@@ -59,7 +60,7 @@ def main(folder: Path, rounds: int) -> None:
     save(folder, 1)
     begin = time.monotonic()
     save(folder, 2)
-    took, threads = time.monotonic() - begin, threading.active_count()
+    took, threads = time.monotonic() - begin, set(threading.enumerate())
     step, ended = 2, 0
     for i in range(rounds):
         after = max(1e-4, took * (i + 0.5) / rounds)
@@ -71,7 +72,10 @@ def main(folder: Path, rounds: int) -> None:
         assert restored(folder) == step, "the next one is not there"
         left = [name for name in os.listdir(folder) if not name.isdigit()]
         assert not left, f"drafts stay: {left}"
-    assert threading.active_count() <= threads + 1, threading.enumerate()
+    gc.collect()
+    new = {each.name for each in threading.enumerate() if each not in threads}
+    # Idle ones of event loops that orbax left open go with these.
+    assert all(name.startswith(("asyncio_", "metadata_store")) for name in new), new
     print(f"ended {ended} of {rounds}")
 
 

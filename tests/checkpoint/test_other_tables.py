@@ -170,7 +170,7 @@ def test_a_checkpoint_that_says_nothing_of_a_hash_seed_has_none(tmp_path):
     assert notes == ""
     np.testing.assert_array_equal(again["cat"].index, state["cat"].index)
     config = dataclasses.replace(CONFIG, hash_seed=1)
-    assert "another hash_seed" in restored(tmp_path, config)[2]
+    assert "another hash_seed" in with_drops(tmp_path, config)[2]
 
 
 def test_chunks_of_any_size_give_the_same_small_table(tmp_path, monkeypatch):
@@ -178,7 +178,7 @@ def test_chunks_of_any_size_give_the_same_small_table(tmp_path, monkeypatch):
 
     before, state = saved(tmp_path, CONFIG)
     monkeypatch.setattr(_stored, "_CHUNK_BYTES", 1)  # bucket by bucket
-    coll, again, _ = restored(tmp_path, dataclasses.replace(CONFIG, capacity=700))
+    coll, again, _ = with_drops(tmp_path, dataclasses.replace(CONFIG, capacity=700))
     want = best_of_each_bucket(
         export(before, state, "cat"), coll.tables["cat"].num_buckets
     )
