@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What DynamicEmb dumps say beside rows: counts, times, updates; and 16-bit rows."""
+"""Checks what DynamicEmb dumps say beside rows: counts, times, updates, 16 bits."""
 
 import json
 
