@@ -170,7 +170,8 @@ class TorchRecLearner:
             optimizer=optimizer,
         )
         rngs = nnx.Rngs(settings.seed)
-        tables = [config.to_table(**fields)]
+        # As many slots as the other examples have; without it about twice as many.
+        tables = [config.to_table(capacity=settings.capacity, **fields)]
         self.ebc = EmbeddingBagCollection(tables=tables, rngs=rngs, mesh=mesh)
         self.model = DLRM(self.ebc, source.dense_width, rngs=rngs)
         dense = optax.adam(settings.dense_learning_rate)
