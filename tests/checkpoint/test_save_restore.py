@@ -20,6 +20,7 @@ import jax_dynemb as jde
 from jax_dynemb.files.checkpoint import _pieces, _read_pieces, _write_pieces
 from jax_dynemb.files.checkpoint._arrays import StoredArray
 from jax_dynemb.files.integrity import FORMAT_VERSION
+from support import without_identity
 
 IDS = np.random.default_rng(0).integers(-(2**62), 2**62, 400)
 
@@ -71,7 +72,7 @@ def steps(run: dict, first: int, count: int) -> list[float]:
 def leaves(tree) -> list[np.ndarray]:
     state = nnx.state(tree) if isinstance(tree, nnx.Pytree) else tree
     return [
-        np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
+        without_identity(jax.random.key_data(leaf) if is_key(leaf) else leaf)
         for leaf in jax.tree.leaves(state)
     ]
 

@@ -21,6 +21,7 @@ import numpy as np
 import jax_dynemb as jde
 from jax_dynemb import DamagedFileError as DamagedFileError
 from jax_dynemb.commands import convert, inspect
+from support import without_identity
 
 ADAM = jde.optim.adam(0.25)
 COLL = jde.Tables(
@@ -148,7 +149,7 @@ def digest(result: Any) -> str:
             for inner in each:
                 add(inner)
         elif isinstance(each, np.ndarray | jax.Array):
-            array = np.asarray(each)
+            array = without_identity(each)
             found.update(f"{array.dtype}{array.shape}".encode())
             found.update(np.ascontiguousarray(array).tobytes())
         else:

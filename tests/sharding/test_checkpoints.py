@@ -11,7 +11,7 @@ import pytest
 import jax_dynemb as jde
 from jax_dynemb.files.checkpoint._stored import open_tables
 from meshes import mesh_of
-from support import assert_close, compiled, export, gradients
+from support import assert_close, compiled, export, gradients, without_identity
 
 NAMES = ("t0", "t1", "t2", "wide", "rows")
 
@@ -81,13 +81,14 @@ def test_eight_devices_two_one_four(tmp_path):
 def test_the_same_mesh_reads_arrays_as_they_are(tmp_path):
     coll = collection(4)
     state = train(coll, coll.init(0), 0)
-    before = jax.tree.map(np.asarray, state)
+    before = jax.tree.map(without_identity, state)
     jde.checkpoint.save(tmp_path, 0, state, tables=coll)
     abstract = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
     )
     restored = jde.checkpoint.restore(tmp_path, abstract, tables=coll).tree
-    jax.tree.map(np.testing.assert_array_equal, restored, before)
+    after = jax.tree.map(without_identity, restored)
+    jax.tree.map(np.testing.assert_array_equal, after, before)
     for name, specs in coll.partition_specs().items():
         assert restored[name].values.sharding.spec == specs.values
 

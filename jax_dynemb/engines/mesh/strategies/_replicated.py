@@ -3,7 +3,8 @@
 """Small tables of which every device holds a copy, as one device runs them.
 
 Every copy sees the ids of all devices and the sum of all gradients, so the copies hold
-the same rows. They may hold them in other slots, so what travels is ids.
+the same rows. They may hold them in other slots, so what travels is ids. Their lookups
+draw nonces of their own (core/lineage.h), which a device compares with its own stamps.
 """
 
 from __future__ import annotations
@@ -194,7 +195,7 @@ def _lost_here(
 ) -> tuple[jax.Array, dict[str, TableState]]:
     """Reads how many gradients of this device have lost their row.
 
-    Copies are equal in every number, so each of them counts the gradients of all
+    Copies are equal in every count, so each of them counts the gradients of all
     devices. The number travels as one more id.
 
     Returns:
