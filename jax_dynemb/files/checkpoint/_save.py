@@ -228,15 +228,22 @@ def _remove_drafts(path: FilePath) -> None:
     Those of pools stay, and may write for a moment.
     """
     until = time.monotonic() + _PATIENCE
-    for thread in _left.pop(path, ()):
+    for thread in _left.get(path, ()):
         if not thread.name.startswith(_POOLS):
             thread.join(max(0, until - time.monotonic()))
     quiet = time.monotonic() + _QUIET
     while time.monotonic() < min(quiet, until):
-        for draft in path.glob(f"*{DRAFT}*"):
-            shutil.rmtree(draft, ignore_errors=True)  # which follows no links
+        if _remove_now(path):
             quiet = time.monotonic() + _QUIET
         time.sleep(0.01)
+
+
+def _remove_now(path: FilePath) -> bool:
+    """Deletes drafts; returns whether there were some."""
+    drafts = list(path.glob(f"*{DRAFT}*"))
+    for draft in drafts:
+        shutil.rmtree(draft, ignore_errors=True)  # which follows no links
+    return bool(drafts)
 
 
 def _finish() -> None:
@@ -263,6 +270,9 @@ def _manager(path: FilePath, keep: int | None) -> Any:
     from jax_dynemb.files.checkpoint import _orbax
 
     if path in _managers and _managers[path][0] == keep:
+        if path in _left and _present[path].alone():
+            _finished(path)
+            _remove_now(path)  # what threads of an interrupted save wrote later
         return _managers[path][1]
     path.mkdir(parents=True, exist_ok=True)
     if path not in _present:
