@@ -196,15 +196,16 @@ def cut_into_blocks(
     if not tables:
         return
     most = tables[0].max_shards
-    # A table on all shards may leave some of its last buckets empty, see TableSpec.
     usable = [
-        p
-        for p in range(1, shards + 1)
-        if p == 1 or (shards % p == 0 and most % (shards // p) == 0)
+        p for p in range(1, shards + 1) if shards % p == 0 and most % (shards // p) == 0
     ]
+    # A table on all shards may leave some of its last buckets empty, see TableSpec.
+    buckets = tables[0].num_buckets
+    on_all = shards * -(-buckets // shards)
     sizes, rest = [], len(tables) % shards
     while rest > 0:
-        sizes.append(max((p for p in usable if p <= rest), default=usable[0]))
+        spread = 1 if rest * on_all < usable[0] * buckets else usable[0]
+        sizes.append(max((p for p in usable if p <= rest), default=spread))
         rest -= sizes[-1]
     begin = 0
     for blocks in [*sorted(sizes), *[shards] * (len(tables) // shards)]:
