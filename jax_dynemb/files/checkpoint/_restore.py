@@ -130,8 +130,7 @@ def restore(
     free = _shardings.uncommitted(leaves, places, tables)
     leaves, longer = _uneven.targets(_tiers.targets(given, places), places)
     plan = _compare.plan(fields, leaves, places, strict)
-    below = _below.open_commits(fields.get("stores", {}), stores, places)
-    _below.check_commits(folder, fields, below, places)
+    below = _below.open_commits(folder, fields, stores, places)
     if not allow_drop:
         _room.check_brought_up(folder, fields, places, below)
     for table in plan.again:  # these are filled as they are
