@@ -45,7 +45,7 @@ def check_below(store: Store, now: Identity | None, where: str) -> None:
         )
     if relation is not None:
         tag = store.stats().get("tag")
-        at = "" if tag is None else f", at commit {tag!r},"
+        at = "" if tag is None else f", whose last commit is {tag!r},"
         raise ValueError(
             f"{where}{at} has rows of a later moment than the table, or of a history "
             "that a restore left. Open the commit of the checkpoint: pass the stores "
