@@ -92,20 +92,31 @@ def test_numbers_in_a_header_are_bounded_by_the_file(tmp_path, bomb):
     refused(open_tables, tmp_path, path=path)
 
 
-def test_a_table_of_another_size_than_it_says(files):
-    """The field "dim" of a header without checksums, which sizes are made from."""
+def without_checksums(files: Path, **changed) -> Path:
+    """Copies a file with other fields in its header, which no checksum covers."""
     path = files / "export_float32" / "cat.safetensors"
     data = path.read_bytes()
     first = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:first])
     fields = json.loads(header["__metadata__"]["jax_dynemb"])
     del fields["checksums"], header["__metadata__"]["jax_dynemb_crc32"]
-    fields["dim"] = 2**30
-    header["__metadata__"]["jax_dynemb"] = json.dumps(fields)
+    header["__metadata__"]["jax_dynemb"] = json.dumps(fields | changed)
     folder = files / "other"
     folder.mkdir()
-    path = write_header(folder / path.name, json.dumps(header).encode(), data[first:])
-    assert "'rows' is F32" in refused(open_tables, folder, path=path)
+    return write_header(folder / path.name, json.dumps(header).encode(), data[first:])
+
+
+def test_a_table_of_another_size_than_it_says(files):
+    """The field "dim", which sizes are made from."""
+    path = without_checksums(files, dim=2**30)
+    assert "'rows' is F32" in refused(open_tables, path.parent, path=path)
+
+
+@pytest.mark.parametrize("identity", [7, {}, {"run": "0"}, [1], "x"])
+def test_an_identity_that_is_none(files, identity):
+    path = without_checksums(files, identity=identity)
+    arguments = (path.parent, corpus.COLL, corpus.states()[3])
+    assert "no identity" in refused(jde.export.delta, *arguments, path=path)
 
 
 @pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "a/../../x", "", "a//b"])

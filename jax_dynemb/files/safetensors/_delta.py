@@ -89,12 +89,14 @@ def _check_continues(
     """Refuses files that the table does not come out of.
 
     Raises:
+      DamagedFileError: what they say of it is no identity.
       ValueError: they are of another run or history.
     """
     what = f"The export of table '{name}' in {series.base.path.parent}"
     fix = "Export the tables again into another directory: jde.export.safetensors."
+    noted = series.identity  # damage there is told as such
     try:
-        check_ancestor(identity_in(coll, state, name), series.identity, what)
+        check_ancestor(identity_in(coll, state, name), noted, what)
     except ValueError as error:
         raise ValueError(f"{error} {fix}") from None
     if series.until is None or series.until > until:
