@@ -94,7 +94,7 @@ def _check_continues(
     """
     what = f"The export of table '{name}' in {series.base.path.parent}"
     fix = "Export the tables again into another directory: jde.export.safetensors."
-    noted = series.identity  # damage there is told as such
+    noted = series.identity  # of damage it raises by itself
     try:
         check_ancestor(identity_in(coll, state, name), noted, what)
     except ValueError as error:
