@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.rows import Identity
 
 _NAMES = 64  # of commits that stay where no older values do
 
@@ -26,11 +27,30 @@ class Commit(NamedTuple):
       number: that of the epoch which follows it; 0 where no older values are kept.
       tag: its name.
       step: of the training.
+      identity: of the table and the moment that the rows are of; None if no feed said
+        it.
     """
 
     number: int
     tag: str
     step: int
+    identity: Identity | None = None
+
+    def to_json(self) -> list[Any]:
+        """As a list, of three values where there is no identity."""
+        known = [] if self.identity is None else [self.identity.to_json()]
+        return [self.number, self.tag, self.step, *known]
+
+    @classmethod
+    def from_json(cls, fields: Any) -> Commit:
+        """Reads what ``to_json`` made.
+
+        Raises:
+          ValueError: it is not that.
+        """
+        number, tag, step, *known = fields
+        identity = Identity.from_json(*known) if known else None
+        return cls(int(number), str(tag), int(step), identity)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,24 +79,32 @@ class History:
         return self.commits[-1].tag if self.commits else None
 
     @property
+    def identity(self) -> Identity | None:
+        """Returns of which table and moment the rows of the last commit are."""
+        return self.commits[-1].identity if self.commits else None
+
+    @property
     def first(self) -> int:
         """Returns the number of the first commit that stays, 0 if there is none."""
         return self.commits[0].number if self.commits else 0
 
-    def with_commit(self, tag: str, step: int, keep: int) -> History:
+    def with_commit(
+        self, tag: str, step: int, keep: int, identity: Identity | None = None
+    ) -> History:
         """Adds a commit, which replaces one of the same name.
 
         Args:
           tag: its name.
           step: of the training.
           keep: how many stay; 0: names alone, without epochs.
+          identity: of the table and the moment that the rows are of.
         """
         others = [each for each in self.commits if each.tag != tag]
         if not keep:
-            return History((*others, Commit(0, tag, step))[-_NAMES:])
+            return History((*others, Commit(0, tag, step, identity))[-_NAMES:])
         number = self.number + 1
         others = [each for each in others if each.number]
-        commits = (*others, Commit(number, tag, step))[-keep:]
+        commits = (*others, Commit(number, tag, step, identity))[-keep:]
         return History(commits, self.first, number)
 
     def back_to(self, tag: str | None, keep: int, where: str) -> History:
@@ -99,7 +127,9 @@ class History:
 
     def to_bytes(self) -> bytes:
         """As the value that a store keeps."""
-        return json.dumps(dataclasses.asdict(self)).encode()
+        commits = [each.to_json() for each in self.commits]
+        epochs = {"lowest": self.lowest, "highest": self.highest}
+        return json.dumps({"commits": commits} | epochs).encode()
 
     @classmethod
     def from_bytes(cls, stored: bytes | None, where: str) -> History:
@@ -112,10 +142,7 @@ class History:
             return cls()
         try:
             fields = json.loads(stored)
-            commits = tuple(
-                Commit(int(number), str(tag), int(step))
-                for number, tag, step in fields["commits"]
-            )
+            commits = tuple(map(Commit.from_json, fields["commits"]))
             return cls(commits, int(fields["lowest"]), int(fields["highest"]))
         except (ValueError, TypeError, KeyError) as error:
             raise DamagedFileError(where, "its list of commits is none") from error

@@ -13,7 +13,9 @@ from jax_dynemb.rows import Identity
 class Identified(Protocol):
     """Describes a store that remembers of which table and moment its rows are.
 
-    A commit keeps the identity, and ``open`` brings it back.
+    A commit keeps the identity, and ``open`` brings it back. A store may also have a
+    method ``identity_at(tag)``, which reads that of a commit. A restore calls it before
+    ``open``, so that a store that does not fit stays as it is.
 
     Attributes:
       identity: as it was noted last; None if nothing is known.

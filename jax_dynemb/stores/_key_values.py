@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from jax_dynemb._errors import DamagedFileError
 from jax_dynemb._is_whole import is_whole
 from jax_dynemb.config import TableConfig
+from jax_dynemb.rows import Identity
 from jax_dynemb.stores._history import History
 from jax_dynemb.stores._layout import Layout
 from jax_dynemb.stores._store import as_keys, as_rows, as_tag
@@ -25,8 +27,14 @@ class KeyValueStore(ABC):
     """Names rows by run and key, agrees on their layout, reads, writes, commits.
 
     A subclass connects, calls ``_expect_layout``, and reads and writes values. The
-    values that commits need lie in epochs, see ``History``.
+    values that commits need lie in epochs, see ``History``. The identity of the rows
+    is a value, which each change of rows writes again with them.
+
+    Attributes:
+      identity: of which table and moment the rows are, see ``Identified``.
     """
+
+    identity: Identity | None
 
     _layout: Layout
 
@@ -53,11 +61,13 @@ class KeyValueStore(ABC):
         self._mark = mark_of("jde", str(name), str(epoch), "row")
         self._about = mark_of("jde", str(name), str(epoch), "about")
         self._commits = mark_of("jde", str(name), str(epoch), "commits")
+        self._now = mark_of("jde", str(name), str(epoch), "now")
         self._older = mark_of("jde", str(name), str(epoch), "older")
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()  # of what writes
         self._is_ready = False  # to write
         self._step = 0
+        self.identity = None
 
     @property
     def layout(self) -> Layout:
@@ -121,7 +131,7 @@ class KeyValueStore(ABC):
             self._get_ready()
             before = self._read_history()
             step = self._step if step is None else int(step)
-            after = before.with_commit(tag, step, self._keep)
+            after = before.with_commit(tag, step, self._keep, self.identity)
             self._is_ready = False  # until what follows is complete
             self._write_history(after)
             self._drop_unneeded(before, after.first)
@@ -141,12 +151,21 @@ class KeyValueStore(ABC):
           FileNotFoundError: there is no such commit.
         """
         with self._lock:
-            after = self._read_history().back_to(tag, self._keep, self._where)
-            if not self._keep:
-                return
+            before = self._read_history()
+            after = before.back_to(tag, self._keep, self._where)
+            identity = after.identity if after.commits else self.identity
             self._is_ready = False
-            self._write_history(after)
-            self._go_back(after)
+            if self._keep:
+                self._write_history(after)
+                self._go_back(after, identity)
+            else:
+                self.identity = identity
+                self._write_history(before)
+
+    def identity_at(self, tag: str) -> Identity | None:
+        """Reads of which table and moment the rows of a commit are, if it is known."""
+        commits = self._read_history().commits
+        return next((each.identity for each in commits if each.tag == tag), None)
 
     def last_tag(self) -> str | None:
         """Reads the name of the last commit; None before the first one."""
@@ -158,7 +177,7 @@ class KeyValueStore(ABC):
 
     @abstractmethod
     def _put_rows(self, names: list[bytes], rows: np.ndarray, step: int) -> None:
-        """Writes rows; values that the last commit needs go into its epoch."""
+        """Writes rows and ``_said``; what the last commit needs goes into its epoch."""
 
     @abstractmethod
     def _discard_rows(self, names: list[bytes]) -> int:
@@ -166,7 +185,7 @@ class KeyValueStore(ABC):
 
     @abstractmethod
     def _write_history(self, history: History) -> None:
-        """Replaces the history; writes that follow belong to its last commit."""
+        """Replaces the history and ``_said``; what follows is of its last commit."""
 
     @abstractmethod
     def _restore_epoch(self, number: int) -> None:
@@ -191,7 +210,7 @@ class KeyValueStore(ABC):
         self._check_place()
         history = self._read_history()
         if history.highest != history.number:
-            self._go_back(history)
+            self._go_back(history, self.identity)
         first = history.first
         if history.number and not self._keep:
             # What follows keeps no older values, so nothing can go back any more.
@@ -200,7 +219,7 @@ class KeyValueStore(ABC):
         self._drop_unneeded(history, first)
         self._is_ready = True
 
-    def _go_back(self, history: History) -> None:
+    def _go_back(self, history: History, identity: Identity | None) -> None:
         """Undoes what came after the last commit of a history.
 
         The values of older epochs are older ones, so they count. A process may die at
@@ -212,16 +231,40 @@ class KeyValueStore(ABC):
         for number in epochs:
             self._drop_epoch(number)
         last = History(history.commits, history.lowest, history.number)
+        self.identity = identity  # not before the rows are of it
         self._write_history(last)
 
     def _drop_unneeded(self, history: History, first: int) -> None:
         for number in range(history.lowest, first):
             self._drop_epoch(number)
 
+    @property
+    def _said(self) -> bytes:
+        """The identity of the rows, as the value that is written with them."""
+        known = self.identity
+        return json.dumps(None if known is None else known.to_json()).encode()
+
+    def _read_identity(self) -> Identity | None:
+        """Reads of which table and moment the rows are.
+
+        While a store goes back they are those of its last commit: the next write ends
+        that first.
+        """
+        history = self._read_history()
+        if history.highest != history.number:
+            return history.identity
+        (stored,) = self._read_values([self._now])
+        try:
+            known = None if stored is None else json.loads(stored)
+            return None if known is None else Identity.from_json(known)
+        except ValueError as error:
+            raise DamagedFileError(self._where, str(error)) from error
+
     def _expect_layout(self, stored: bytes | None) -> None:
         """Takes the stored layout, or the given one; refuses two that differ."""
         there = None if stored is None else Layout.from_json(json.loads(stored))
         self._layout = expect_layout(there, self._given, self._where)
+        self.identity = self._read_identity()
 
     def _events(self) -> dict[str, Any]:
         """Counts what this object did, and commits; no row is ever refused."""

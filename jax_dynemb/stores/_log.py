@@ -225,6 +225,11 @@ class Log:
         """Lists the keys that have a row: int64[n], in any order."""
         return as_signed(self._open_core().keys())
 
+    def identity_at(self, tag: str) -> Identity | None:
+        """Says of which table and moment the rows of a commit are, if it is known."""
+        kept = self._commits.kept
+        return next((each.identity for each in kept if each.tag == tag), None)
+
     def tags(self) -> list[str]:
         """Lists the commits that ``open`` can go back to, the first one first."""
         return self._commits.tags()

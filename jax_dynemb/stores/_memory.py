@@ -92,6 +92,11 @@ class Memory:
             self.identity, rows = self._commits[wanted]
             self._rows = dict(rows)
 
+    def identity_at(self, tag: str) -> Identity | None:
+        """Says of which table and moment the rows of a commit are, if it is known."""
+        with self._lock:
+            return self._commits[tag][0] if tag in self._commits else None
+
     def keys(self) -> np.ndarray:
         """Lists the keys that have a row: int64[n]."""
         with self._lock:

@@ -22,11 +22,12 @@ from jax_dynemb.stores._values import keys_of, values_of
 _EPOCH = """
 local number = redis.call('GET', KEYS[1])
 local older = number and ARGV[1] .. number
+redis.call('SET', KEYS[2], ARGV[2])
 """
 _PUT = (
     _EPOCH
     + """
-for i = 2, #KEYS do
+for i = 3, #KEYS do
   if older then
     local key = string.sub(KEYS[i], -8)
     if redis.call('HEXISTS', older, key) == 0 then
@@ -41,7 +42,7 @@ _DISCARD = (
     _EPOCH
     + """
 local count = 0
-for i = 2, #KEYS do
+for i = 3, #KEYS do
   local value = redis.call('GET', KEYS[i])
   if value then
     if older then redis.call('HSETNX', older, string.sub(KEYS[i], -8), value) end
@@ -142,21 +143,26 @@ class Redis(KeyValueStore):
             part = slice(begin, begin + self._batch)
             values = values_of(names[part], rows[part], step, self._mark)
             if self._keep:
-                where = [self._number, *names[part]]
-                self._put_script(keys=where, args=[self._older, *values])
+                where = [self._number, self._now, *names[part]]
+                said = [self._older, self._said]
+                self._put_script(keys=where, args=[*said, *values])
             else:
-                self._client.mset(dict(zip(names[part], values, strict=True)))
+                there = dict(zip(names[part], values, strict=True))
+                self._client.mset({self._now: self._said} | there)
 
     def _discard_rows(self, names: list[bytes]) -> int:
         count = 0
         for begin in range(0, len(names), self._batch):
-            where = [self._number, *names[begin : begin + self._batch]]
-            count += self._discard_script(keys=where, args=[self._older])
+            some = names[begin : begin + self._batch]
+            where = [self._number, self._now, *some]
+            said = [self._older, self._said]
+            count += self._discard_script(keys=where, args=said)
         return count
 
     def _write_history(self, history: History) -> None:
         with self._client.pipeline(transaction=True) as both:
             both.set(self._commits, history.to_bytes())
+            both.set(self._now, self._said)
             if history.number:
                 both.set(self._number, history.number)
             else:

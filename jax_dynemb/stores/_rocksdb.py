@@ -63,7 +63,7 @@ class RocksDB(KeyValueStore):
         self._number: int | None = None  # of the last commit, once it is known
         try:
             self._expect_layout(self._db.get(self._about))
-        except ValueError:
+        except BaseException:
             self._db.close()
             raise
         self._db[self._about] = json.dumps(self._layout.to_json()).encode()
@@ -101,6 +101,7 @@ class RocksDB(KeyValueStore):
         values = values_of(names, rows, step, self._mark)
         for name, value in zip(names, values, strict=True):
             batch.put(name, value)
+        batch.put(self._now, self._said)
         self._db.write(batch)
 
     def _discard_rows(self, names: list[bytes]) -> int:
@@ -110,6 +111,7 @@ class RocksDB(KeyValueStore):
         self._keep_older(batch, there)
         for name in there:
             batch.delete(name)
+        batch.put(self._now, self._said)
         self._db.write(batch)
         return len(there)
 
@@ -127,7 +129,10 @@ class RocksDB(KeyValueStore):
 
     def _write_history(self, history: History) -> None:
         """Waits until all of it is on the disk."""
-        self._db[self._commits] = history.to_bytes()
+        batch = self._module.WriteBatch(raw_mode=True)
+        batch.put(self._commits, history.to_bytes())
+        batch.put(self._now, self._said)
+        self._db.write(batch)
         self._db.flush_wal(True)
         self._number = history.number
 

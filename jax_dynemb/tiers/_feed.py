@@ -25,6 +25,7 @@ from jax_dynemb.tiers._mover import Job
 from jax_dynemb.tiers._shared import Shared, shared_by
 from jax_dynemb.tiers._stores import (
     check_first,
+    check_moment,
     check_sizes,
     check_stores,
     open_stores,
@@ -374,7 +375,9 @@ class Ahead:
         self._read(1)
         if not self._new:
             raise self._unread
-        batch = self._new.pop()
+        if self._last is None and self._owns_shared:
+            check_moment(self._coll, self.stores, state)
+        batch = self._last = self._new.pop()
         state, _ = self._shared.bring_up(self._coll, state, batch.keys, batch.held)
         return batch.given, state
 

@@ -133,6 +133,31 @@ def check_sizes(coll: Tables, stores: Collection[str], state: States) -> None:
 
 
 def check_first(coll: Tables, stores: Mapping[str, Store], state: States) -> None:
+    """Warns of rows below empty tables, beside what ``check_moment`` refuses.
+
+    Args:
+      coll: the tables.
+      stores: by table name.
+      state: of the tables.
+
+    Raises:
+      ValueError: as ``check_moment``.
+    """
+    check_moment(coll, stores, state)
+    stats = coll.stats(state)
+    known = {n: s for n, s in stores.items() if not stats[f"{n}/rows"]}
+    old = [n for n, s in known.items() if identity_below(s) is None and len(s.keys())]
+    if old:
+        warnings.warn(
+            f"The tables {old} are empty, but their stores have rows, which come "
+            "back as batches need them. For a new run call store.discard("
+            "store.keys()) first; else restore the checkpoint.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def check_moment(coll: Tables, stores: Mapping[str, Store], state: States) -> None:
     """Compares the first state of a feed with what the stores say of their rows.
 
     Args:
@@ -146,17 +171,6 @@ def check_first(coll: Tables, stores: Mapping[str, Store], state: States) -> Non
     for name, store in stores.items():
         where = f"The store of table '{name}'"
         check_below(store, identity_in(coll, state, name), where)
-    stats = coll.stats(state)
-    known = {n: s for n, s in stores.items() if not stats[f"{n}/rows"]}
-    old = [n for n, s in known.items() if identity_below(s) is None and len(s.keys())]
-    if old:
-        warnings.warn(
-            f"The tables {old} are empty, but their stores have rows, which come "
-            "back as batches need them. For a new run call store.discard("
-            "store.keys()) first; else restore the checkpoint.",
-            RuntimeWarning,
-            stacklevel=3,
-        )
 
 
 def _opened(config: TableConfig) -> Any:

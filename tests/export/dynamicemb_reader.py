@@ -80,11 +80,12 @@ def read(directory: Path, table: str, dim: int, ranks: int, optimizer: str) -> T
 
     text = (directory / f"{table}_opt_args.json").read_text()
     metadata = json.loads(text)
-    assert list(metadata) == OPTIMIZER_KEYS[optimizer] + COMMON_KEYS
+    known = [key for key in metadata if key not in ("updates", "score_columns")]
+    assert known == OPTIMIZER_KEYS[optimizer] + COMMON_KEYS
     assert metadata["opt_type"] == optimizer
     assert text == json.dumps(metadata, indent=4)
     for key in set(metadata) - {"opt_type", "evict_strategy", "dist_type"}:
-        wanted = int if key in ("iters", "step_score") else float
+        wanted = int if key in ("iters", "step_score", "updates") else float
         assert type(metadata[key]) is wanted, key
 
     width = state_width(optimizer, dim)

@@ -121,7 +121,7 @@ Call make_departing_lookup(World& world, Random& random) {
     auto const given = call.operand(kU32, {1, 2});
     given.data<uint64_t>()[0] = random.bits() >> random.between(0, 63);
   }
-  call.result(kU32, {1, 4});
+  call.result(kU32, {1, sizeof(Stamp) / 4});
   for (auto const& array : {table.index, ring.place, ring.held, table.counters}) {
     call.aliased(array);
   }

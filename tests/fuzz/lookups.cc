@@ -124,7 +124,7 @@ Call make_lookup(World& world, Random& random, Looks looks) {
   }
   auto const seeded = any(
       [](Table const& t) { return is_seeded(static_cast<InitializerKind>(t.eval_initializer)); });
-  if (trains) call.result(kU32, {static_cast<int64_t>(world.size()), 4});
+  if (trains) call.result(kU32, {static_cast<int64_t>(world.size()), int64_t{sizeof(Stamp) / 4}});
   if (looks == Looks::kReadsPacked) {
     Attribute packed{"packed", true, {}, {}, false};
     auto own = packed_tables(world, random, packed);

@@ -111,7 +111,8 @@ def test_inference_fields_and_marks():
         "inference_eviction_feature_score_threshold": 3.0,
     }
     rule = Rule.from_policy(scores, inference=True)
-    assert rule is not None and rule.keep_at_most == 20 and rule.score_below == 3
+    assert rule is not None and rule.keep_at_most == 20
+    assert number(rule.score_below) == 3
 
 
 def test_limits_of_paddle():
@@ -123,7 +124,7 @@ def test_limits_of_paddle():
     policy = {"delete_threshold": 0.8, "delete_after_unseen_days": 30}
     rule = Rule.from_policy(policy | {"show_click_decay_rate": 0.98}, marks=marks)
     assert rule is not None and rule.combine == "any"
-    assert rule.score_below == 1 and number(rule.unused_since) == 77
+    assert number(rule.score_below) == 1 and number(rule.unused_since) == 77
     coll = jde.Tables([jde.TableConfig("t", 4, 128, score_strategy="customized")])
     state = coll.init(0)
     for score, key in enumerate([5, 6, 7]):

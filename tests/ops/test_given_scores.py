@@ -135,7 +135,8 @@ def test_exports_and_marks(platform):
     assert sorted(high.keys.tolist()) == [2, 3] and set(high.scores.tolist()) == {NOW}
     state = coll.pin(state, {"t": jde.ids([3])})
     (chunk,) = coll.export(state, "t", min_score=6)
-    assert chunk.scores.tolist() == [NOW] * 2 and chunk.pinned.sum() == 1
+    assert chunk.scores.tolist() == [NOW] * 2
+    assert chunk.pinned is not None and chunk.pinned.sum() == 1
     other = jde.Tables([dataclasses.replace(TABLE, capacity=512)])
     new = other.insert(
         other.init(0),

@@ -33,23 +33,98 @@ def committed(path, *tags: str) -> None:
             store.commit(tag)
 
 
-@pytest.mark.parametrize("kind", ["log", "memory"])
-def test_a_commit_keeps_the_identity(kind, tmp_path):
-    store = log(tmp_path) if kind == "log" else jde.stores.Memory(TABLE)
+def at(clock: int) -> Identity:
+    return dataclasses.replace(IDENTITY, clock=clock)
+
+
+def put_at(store, clock: int) -> None:
+    store.identity = at(clock)
+    put(store, clock)
+
+
+def test_a_commit_keeps_the_identity(make_store, tmp_path):
+    store = make_store()
     assert isinstance(store, jde.stores.Identified) and store.identity is None
-    for clock in (1, 2):
-        put(store, clock)
-        store.identity = dataclasses.replace(IDENTITY, clock=clock)
+    for clock in (1, 2, 3):
+        put_at(store, clock)
         store.commit(f"at-{clock}")
     store.identity = None
-    store.open("at-1")
-    assert store.identity == dataclasses.replace(IDENTITY, clock=1)
-    store.open("at-2")
-    assert store.identity == dataclasses.replace(IDENTITY, clock=2)
-    if kind == "log":
-        store.close()
-        with log(tmp_path, None, read_only=True) as reader:
-            assert reader.identity == dataclasses.replace(IDENTITY, clock=2)
+    for clock in (3, 2):  # a store may forget the later ones
+        store.open(f"at-{clock}")
+        assert store.identity == at(clock)
+    if not isinstance(store, jde.stores.Memory):
+        store.commit("again")
+        getattr(store, "close", lambda: None)()
+        assert make_store().identity == at(2)
+
+
+def test_a_reader_of_a_log_knows_the_identity(tmp_path):
+    committed(tmp_path, "a", "b")
+    with log(tmp_path, None, read_only=True) as reader:
+        assert reader.identity == at(1)
+
+
+@pytest.mark.parametrize("make_store", ["RocksDB", "Redis"], indirect=True)
+@pytest.mark.parametrize("keep", [0, 2])
+def test_rows_that_change_in_place_say_so(make_store, keep):
+    """A program that is killed leaves rows that no commit has."""
+    store = make_store(keep=keep)
+    put_at(store, 1)
+    store.commit("at-1")
+    for clock in (2, 3):
+        store.identity = at(clock)
+        if clock == 2:
+            put(store, clock)
+        else:
+            store.discard([1])
+        getattr(store, "close", lambda: None)()
+        store = make_store(keep=keep)
+        assert store.identity == at(clock)
+    store.open("at-1")  # keep=0 goes on with the rows as they are
+    assert store.identity == at(1)
+    assert sorted(store.keys().tolist()) == ([1] if keep else [2])
+    getattr(store, "close", lambda: None)()
+    assert make_store(keep=keep).identity == at(1)
+
+
+@pytest.mark.parametrize("make_store", ["RocksDB", "Redis"], indirect=True)
+def test_an_identity_while_a_store_goes_back(make_store, monkeypatch):
+    store = make_store()
+    for clock in (1, 2):
+        put_at(store, clock)
+        store.commit(f"at-{clock}")
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_drop_epoch", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            store.open("at-1")
+    getattr(store, "close", lambda: None)()
+    store = make_store()
+    assert store.identity == at(1)
+    put(store, 5)  # ends what was begun
+    assert store.identity == at(1) and sorted(store.keys().tolist()) == [1, 5]
+
+
+@pytest.mark.parametrize("make_store", ["RocksDB", "Redis"], indirect=True)
+def test_lists_of_commits_of_older_versions(make_store, monkeypatch):
+    store = make_store()
+    monkeypatch.setattr(type(store), "_said", b"null")
+    put(store, 1)
+    store.commit("old")
+    (stored,) = store._read_values([store._commits])
+    assert json.loads(stored)["commits"] == [[1, "old", 0]]
+    getattr(store, "close", lambda: None)()
+    store = make_store()
+    assert store.identity is None and store.last_tag() == "old"
+
+
+@pytest.mark.parametrize("make_store", ["RocksDB", "Redis"], indirect=True)
+def test_a_damaged_identity_is_named(make_store, monkeypatch):
+    store = make_store()
+    monkeypatch.setattr(type(store), "_said", b'{"run": 1}')
+    put(store, 1)
+    getattr(store, "close", lambda: None)()
+    with pytest.raises(jde.DamagedFileError, match="this is no identity"):
+        make_store()
 
 
 def test_a_table_of_another_name(tmp_path):

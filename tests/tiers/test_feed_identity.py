@@ -3,6 +3,7 @@
 """A feed goes on with the states of one history, above stores of the same one."""
 
 import contextlib
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from flax import nnx
 
 import jax_dynemb as jde
 from meshes import mesh_of
+from stores.conftest import make_store, redis_url  # noqa: F401
 from walks import BELOW, PLAIN, Walk, cold_batches, rows_in, rows_of, stepper
 
 OTHER_RUN = "the feed got a state of another run"
@@ -135,19 +137,89 @@ def test_a_commit_that_is_newer_than_the_checkpoint(tmp_path):
             walk.check(feed)
 
 
-def test_a_commit_of_the_same_name_of_another_run(tmp_path):
-    batches = cold_batches(5, 20)
+def test_a_feed_that_opens_the_log_of_its_tier(tmp_path):
+    """The run died after a later commit; both kinds of feeds say what to do."""
+    tier = jde.tiers.ssd(tmp_path / "log", host_rows=512, ring_rows=256)
+    coll = jde.Tables([dataclasses.replace(PLAIN, tier=tier)])
+
+    def feed_of(seed: int, **options):
+        given = ({"cat": ids} for ids in cold_batches(seed, 80))
+        return jde.tiers.ahead(coll, given, **options)
+
+    def trained(feed, state, steps: int):
+        for _ in range(steps):
+            ids, state = feed.next(state)
+            _, state = stepper(coll)(state, ids)
+        return state
+
+    with feed_of(1) as feed:
+        state = trained(feed, coll.init(0), 40)
+        jde.checkpoint.save(
+            tmp_path / "at", 40, state, tables=coll, feed=feed, wait=True
+        )
+        feed.commit(trained(feed, state, 20), "later")
+    with jde.tiers.open_stores(coll) as stores:
+        state = jde.checkpoint.restore(
+            tmp_path / "at", coll.init(9), tables=coll, stores=stores
+        ).tree
+        expected = rows_of(coll, state) | rows_in(stores["cat"])
+    assert len(expected) > 512
+    for evaluate in (False, True):
+        refused = pytest.raises(ValueError, match=r"'later'.*open_stores\(coll\)")
+        with feed_of(2, evaluate=evaluate) as feed, refused:
+            feed.next(state)
+    with jde.tiers.open_stores(coll) as stores:  # the advice
+        stores["cat"].open("step-40")
+        assert rows_of(coll, state) | rows_in(stores["cat"]) == expected
+        with feed_of(2, stores=stores) as feed:
+            trained(feed, state, 20)
+
+
+@pytest.mark.parametrize("make_store", ["RocksDB", "Redis"], indirect=True)
+def test_rows_that_changed_in_place_are_newer_than_the_table(make_store):  # noqa: F811
+    batches = cold_batches(7, 40)
+    walk = Walk(make_store(table=PLAIN))
+    with walk.feed(batches) as feed:
+        walk.run(feed, batches[:20])
+        feed.commit(walk.state, "step-20", 20)
+        state, whole = copied(walk.state), copied(walk.whole)
+        walk.run(feed, batches[20:])  # and then the run dies
+    getattr(walk.stores["cat"], "close", lambda: None)()
+    walk.stores = {"cat": make_store(table=PLAIN)}
+    refused = pytest.raises(ValueError, match=r"later moment.*store.open\(tag\) first")
+    with walk.feed(batches[20:]) as feed, refused:
+        feed.next(state)
+    walk.stores["cat"].open("step-20")  # the advice
+    walk.state, walk.whole = state, whole
+    with walk.feed(batches[20:]) as feed:
+        walk.run(feed, batches[20:])
+        walk.check(feed)
+
+
+@pytest.mark.parametrize("tells_before", [True, False])
+def test_a_commit_of_the_same_name_of_another_run(
+    make_store,  # noqa: F811
+    tmp_path,
+    tells_before,
+):
+    batches = cold_batches(5, 60)
     stores, colls = [], []
     for name in ("a", "b"):
-        walk = Walk(jde.stores.Memory(PLAIN))
+        walk = Walk(make_store(name, table=PLAIN))
+        if not tells_before:  # a store of a user
+            walk.stores["cat"].identity_at = None
         with walk.feed(batches) as feed:
-            walk.run(feed, batches)
+            walk.run(feed, batches[:40])
             saved(walk, tmp_path / name, feed, 20)
+            walk.run(feed, batches[40:])
+            walk.state = feed.drain(walk.state)
         stores.append(walk.stores)
         colls.append(walk.coll)
-    into = colls[0].init(1)
-    with pytest.raises(ValueError, match="has rows of another run"):
+    into, below = colls[0].init(1), rows_in(stores[1]["cat"])
+    assert below
+    with pytest.raises(ValueError, match="another run in its commit 'step-20'"):
         jde.checkpoint.restore(tmp_path / "a", into, tables=colls[0], stores=stores[1])
+    assert (rows_in(stores[1]["cat"]) == below) == tells_before
     back = jde.checkpoint.restore(
         tmp_path / "a", into, tables=colls[0], stores=stores[0]
     )

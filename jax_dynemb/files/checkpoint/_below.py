@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jax_dynemb._store_identity import check_below
+from jax_dynemb._store_identity import check_commit, identity_at, identity_noted
 from jax_dynemb._store_tier import StoreTier
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import PACKED, counter_values, set_counters
@@ -81,14 +81,16 @@ def commit(
 
 
 def open_commits(
-    tags: Mapping[str, str],
+    folder: FilePath,
+    fields: Mapping[str, Any],
     stores: Mapping[str, Store] | None,
     places: Mapping[Path, Place],
 ) -> dict[Path, Store]:
-    """Opens the commits that belong to a checkpoint.
+    """Opens the commits that belong to a checkpoint, once all stores are checked.
 
     Args:
-      tags: by the spelled path of a table, see ``commit``.
+      folder: of the checkpoint.
+      fields: the JSON beside its arrays.
       stores: by table name, as given.
       places: of the tables of the tree.
 
@@ -99,53 +101,46 @@ def open_commits(
       FileNotFoundError: a store has no such commit.
       ValueError: a store is missing, or keeps rows that are not the checkpoint's.
     """
-    result: dict[Path, Store] = {}
+    result, commits = {}, []
     for at, place in places.items():
-        store, tag = (stores or {}).get(place.name), tags.get("/".join(at))
-        if store is None and (tag is not None or has_store(place)):
-            raise ValueError(
-                f"Table '{place.name}' has rows in a store. Pass stores={{"
-                f"'{place.name}': store}}; jde.tiers.open_stores(coll) opens those of "
-                "the tiers."
-            )
+        tag = fields.get("stores", {}).get("/".join(at))
+        store = _given_store(stores, place, tag)
         if store is None:
             continue
-        where = f"the store of table '{place.name}'"
-        Layout.of(place.config).check_same_table(store.layout, where)
+        result[at] = store
+        where = f"The store of table '{place.name}'"
         if tag is not None:
-            store.open(tag)
+            stored = _stored.open_table(folder, fields, "/".join(at)).identity
+            commits.append((store, tag, stored, where))
         elif len(store.keys()):
             raise ValueError(
-                f"Table '{place.name}' was saved without a store, but {where} has rows "
-                "of another run. Give it an empty one."
+                f"Table '{place.name}' was saved without a store, but its store "
+                "has rows of another run. Give it an empty one."
             )
-        result[at] = store
+    for store, tag, stored, where in commits:
+        check_commit(identity_at(store, tag), stored, where, tag)
+    for store, tag, stored, where in commits:
+        store.open(tag)
+        # Stores of users may tell only now.
+        check_commit(identity_noted(store), stored, where, tag)
     return result
 
 
-def check_commits(
-    folder: FilePath,
-    fields: Mapping[str, Any],
-    below: Mapping[Path, Store],
-    places: Mapping[Path, Place],
-) -> None:
-    """Refuses commits that only have the name of the checkpoint's.
-
-    Args:
-      folder: of the checkpoint.
-      fields: the JSON beside its arrays.
-      below: what ``open_commits`` returned.
-      places: of the tables of the tree.
-
-    Raises:
-      ValueError: the rows of a store are of another run or moment.
-    """
-    for at, store in below.items():
-        if "/".join(at) not in fields.get("stores", {}):
-            continue
-        stored = _stored.open_table(folder, fields, "/".join(at))
-        where = f"The store of table '{places[at].name}'"
-        check_below(store, stored.identity, where, empty=False)
+def _given_store(
+    stores: Mapping[str, Store] | None, place: Place, tag: str | None
+) -> Store | None:
+    """The store of a table, if it has or had one; refuses one of other rows."""
+    store = (stores or {}).get(place.name)
+    if store is None and (tag is not None or has_store(place)):
+        raise ValueError(
+            f"Table '{place.name}' has rows in a store. Pass stores={{"
+            f"'{place.name}': store}}; jde.tiers.open_stores(coll) opens those of "
+            "the tiers."
+        )
+    if store is not None:
+        where = f"the store of table '{place.name}'"
+        Layout.of(place.config).check_same_table(store.layout, where)
+    return store
 
 
 def put_left_out(

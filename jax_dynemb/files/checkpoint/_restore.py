@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb import _ffi
 from jax_dynemb._errors import DamagedFileError
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.files.checkpoint import (
@@ -44,6 +45,7 @@ from jax_dynemb.ops import (
     new_run,
     on_host,
 )
+from jax_dynemb.rows import PIN
 from jax_dynemb.stores import Store
 from jax_dynemb.table import Tables
 
@@ -128,8 +130,7 @@ def restore(
     free = _shardings.uncommitted(leaves, places, tables)
     leaves, longer = _uneven.targets(_tiers.targets(given, places), places)
     plan = _compare.plan(fields, leaves, places, strict)
-    below = _below.open_commits(fields.get("stores", {}), stores, places)
-    _below.check_commits(folder, fields, below, places)
+    below = _below.open_commits(folder, fields, stores, places)
     if not allow_drop:
         _room.check_brought_up(folder, fields, places, below)
     for table in plan.again:  # these are filled as they are
@@ -143,6 +144,7 @@ def restore(
     leaves = _uneven.as_given(leaves, given, places, plan.directly)
     drawn = new_run(any(map(is_shared, leaves.values())))
     _extend_lineages(leaves, places, plan, drawn)
+    _count_pins(folder, fields, leaves, places, plan)
     for path, device in free.items():
         leaves[path] = _shardings.released(leaves[path], device)
     for path in plan.emptied:
@@ -273,6 +275,29 @@ def _extend_lineages(
         words = np.array(on_host(leaves[path]))
         for rows in tables:
             words[rows] = extended(words[rows], drawn)
+        leaves[path] = jax.make_array_from_callback(
+            words.shape, leaves[path].sharding, words.__getitem__
+        )
+
+
+def _count_pins(
+    folder: FilePath,
+    fields: Mapping[str, Any],
+    leaves: dict[_tree.Path, Any],
+    places: Mapping[_tree.Path, _tree.Place],
+    plan: Plan,
+) -> None:
+    """Counts the pinned rows of versions that had pins and no counter of them."""
+    column = _ffi.code("counters", "pinned")
+    for at, place in places.items():
+        path = (*place.arrays, "counters")
+        if path not in plan.padded or plan.padded[path][1] > column:
+            continue
+        index = _stored.open_table(folder, fields, "/".join(at)).index()
+        pinned = sum(int(np.count_nonzero(scores & PIN)) for _, scores in index)
+        words = np.array(on_host(leaves[path]))
+        own = words.view(np.uint64)[place.coll.engine.counter_rows(place.name)]
+        own[0, column] = pinned
         leaves[path] = jax.make_array_from_callback(
             words.shape, leaves[path].sharding, words.__getitem__
         )

@@ -26,6 +26,7 @@ from jax_dynemb.files.dynamicemb._format import (
     OURS,
     SCORES,
     STATES,
+    UPDATES,
     VALUES,
     file_name,
     is_reserved,
@@ -411,7 +412,7 @@ def _metadata(path: Path) -> Mapping[str, Any]:
     for name in ("opt_type", "evict_strategy", "dist_type", "embedding_dtype"):
         if fields.get(name) is not None:
             fields.text(name)
-    for name in ("iters", "step_score"):
+    for name in ("iters", "step_score", UPDATES):
         if fields.get(name) is not None:
             fields.whole(name)
     for name in {each for kind in OPTIMIZERS.values() for each in kind[2]}:

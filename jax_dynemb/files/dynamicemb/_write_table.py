@@ -26,6 +26,7 @@ from jax_dynemb.files.dynamicemb._format import (
     SCORE_COLUMNS,
     SCORES,
     STATES,
+    UPDATES,
     VALUES,
     file_name,
     is_reserved,
@@ -215,15 +216,18 @@ class TableWriter:
             given = schema.optimizer
             numbers = {k: float(given.get(v) or 0.0) for k, v in names.items()}
             result["lr"] = numbers.pop("lr")
-            result["iters"] = self._table.counters.get("step", 0)
+            if kind == "adam":
+                result["iters"] = self._table.counters.get("step", 0)
             result |= numbers
         strategy = schema.score_strategy or "step"
+        more: dict[str, Any] = {UPDATES: self._table.counters.get("step", 0)}
         if self._columns is not None:
-            result[SCORE_COLUMNS] = list(self._columns)
+            more[SCORE_COLUMNS] = list(self._columns)
         return result | {
             "evict_strategy": EVICT_STRATEGY[strategy],
             "dist_type": self._dist_type,
             "step_score": self._step_score(strategy),
+            **more,
         }
 
     def _step_score(self, strategy: str) -> int:

@@ -22,6 +22,7 @@ from jax_dynemb.files.dynamicemb._dump import open_dump
 from jax_dynemb.files.dynamicemb._format import (
     EVICT_STRATEGY,
     OPTIMIZERS,
+    UPDATES,
     our_scores,
     split,
 )
@@ -260,7 +261,8 @@ class _Reader:
     def _counters(self, state: TableState) -> dict[str, int]:
         numbers = {"inserted": counter_values(state)["rows"], "evicted": 0}
         if self._takes_step:
-            numbers["step"] = int(self.dump.metadata.get("iters", 0))
+            known = self.dump.metadata
+            numbers["step"] = int(known.get("iters", known.get(UPDATES, 0)))
         if self._takes_scores and self._strategy == "step":
             next_step = int(self.dump.metadata.get("step_score", 1))
             numbers["clock"] = max(next_step - 1, self._highest)

@@ -170,6 +170,7 @@ def _on_one_device(
             if packed is not None:  # before they are moved: fewer bytes
                 shards = [(spec, _packed(part, packed)) for spec, part in shards]
             states[name] = _rows_joined(shards, device)
+        states[name] = dataclasses.replace(states[name], name=name)
     tables = list(coll.tables.values())
     if packed is not None:
         tables = _with_format(tables, packed)
