@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a store says of its rows, and whether a table goes on with them."""
+"""Compares what a store says of its rows with the table above it."""
 
 from __future__ import annotations
 

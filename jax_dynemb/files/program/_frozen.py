@@ -198,7 +198,6 @@ def _rows_joined(shards: Shards, device: Device) -> TableState:
         values=_stacked([s.values for s in states], spec.num_slots, device),
         optimizer={},
         counters=jax.device_put(counters, device),
-        name=spec.name,
     )
 
 
@@ -244,8 +243,7 @@ def _columns_joined(shards: Shards, device: Device) -> TableState:
         for block in range(narrow.max_shards):
             values = _columns_written(narrow, values, index, part, number, block)
         values.block_until_ready()
-    counters = jax.device_put(first.counters, device)
-    return TableState(index, values, {}, counters, name=narrow.name)
+    return TableState(index, values, {}, jax.device_put(first.counters, device))
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
