@@ -181,7 +181,7 @@ def test_what_finds_no_room_is_counted_and_said():
 def test_feeds_over_some_of_the_stores_are_refused():
     two = dataclasses.replace(BELOW, name="two", feature_names=("two",))
     both, one = jde.Tables([BELOW, two]), jde.Tables([BELOW])
-    stores = {name: jde.stores.Memory(PLAIN) for name in ("cat", "two")}
+    stores = {table.name: jde.stores.Memory(table) for table in (BELOW, two)}
     some = {"cat": stores["cat"]}
     with (
         jde.tiers.ahead(both, [], stores=stores),
