@@ -79,6 +79,7 @@ PYTHON_FLOORS = {
     "jagged": 3,
     "metrics": 3,
     "_host_tier": 3,  # where a row lies is a part of its table's configuration
+    "_store_identity": 3,
     "_store_tier": 3,
     "pipeline": 3,
     "optim": 3,  # how a row is updated is a part of its table's configuration

@@ -95,7 +95,7 @@ class _Jit:
             try:
                 return self._with_time(self._call, args, kwargs)
             except (RuntimeError, ValueError) as error:
-                if "deleted or donated" in str(error):
+                if any(text in str(error) for text in _DELETED):
                     raise RuntimeError(_DONATED) from error
                 raise
 
@@ -151,6 +151,8 @@ def _to_donate(argument: Any) -> bool:
     return held
 
 
+# What JAX says of deleted arrays: of a program in its cache, and of a new one.
+_DELETED = ("deleted or donated", "has been deleted")
 _DONATED = (
     "jde.nnx.jit: an argument has arrays that an earlier call was given and has "
     "deleted. nnx.clone and nnx.state share the arrays of a model: write "

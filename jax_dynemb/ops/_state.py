@@ -70,8 +70,8 @@ class TableState:
       removed: uint32[rows, 1 + n, 2], a ring of removed keys beside each row of the
         counters: how many were ever written, then the latest n (core/removals.h).
         None without ``log_removed``.
-      name: static, of these arrays in a state, so that those of another table of equal
-        shapes are refused at no cost; "" where it is not known.
+      name: static, of these arrays in a state; "" where it is not known. Arrays of
+        another table of equal shapes are refused by it at no cost.
     """
 
     index: UInt32[Array, "buckets words"]

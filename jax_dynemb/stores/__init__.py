@@ -3,12 +3,6 @@
 """Stores: rows of tables by key, outside of the arrays of a program."""
 
 from jax_dynemb.stores._identified import Identified as Identified
-from jax_dynemb.stores._identified import check_below as check_below
-from jax_dynemb.stores._identified import check_commit as check_commit
-from jax_dynemb.stores._identified import identity_at as identity_at
-from jax_dynemb.stores._identified import identity_below as identity_below
-from jax_dynemb.stores._identified import identity_noted as identity_noted
-from jax_dynemb.stores._identified import note_identity as note_identity
 from jax_dynemb.stores._layout import Layout as Layout
 from jax_dynemb.stores._log import Log as Log
 from jax_dynemb.stores._lookup import StoreLookup as StoreLookup

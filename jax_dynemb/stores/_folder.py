@@ -24,6 +24,9 @@ except ImportError:  # not a POSIX system
     fcntl = None
 
 
+_REMOVED_AT_ONCE = 8  # manifests, before the disk has forgotten them
+
+
 class WriterLock:
     """Keeps other writers out of a directory, of this process too.
 
@@ -73,11 +76,14 @@ def next_number(folder: Path, kept: Iterable[Manifest]) -> int:
 
 
 def remove_commits(folder: Path, gone: Iterable[Manifest]) -> None:
-    """Removes manifests, and makes sure that they do not come back."""
+    """Removes manifests, and makes sure that they do not come back.
+
+    A few at a time: where the power fails again and again, each writer gets on.
+    """
     paths = [manifest_path(folder, each.tag) for each in gone]
-    for path in paths:
-        path.unlink(missing_ok=True)
-    if paths:
+    for begin in range(0, len(paths), _REMOVED_AT_ONCE):
+        for path in paths[begin : begin + _REMOVED_AT_ONCE]:
+            path.unlink(missing_ok=True)
         sync(folder / COMMITS)
 
 

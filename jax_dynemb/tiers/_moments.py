@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from jax_dynemb._store_identity import identity_below, note_identity
 from jax_dynemb.rows import Identity, Relation
-from jax_dynemb.stores import Store, identity_below, note_identity
+from jax_dynemb.stores import Store
 
 
 class Moments:

@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from jax_dynemb._store_identity import check_below, identity_below
 from jax_dynemb._store_tier import SsdPlace, StoreTier
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
-from jax_dynemb.stores import Layout, Log, Store, check_below, identity_below
+from jax_dynemb.stores import Layout, Log, Store
 from jax_dynemb.table import Tables, identity_in
 
 _NO_FOLDER = (NotADirectoryError, PermissionError, FileNotFoundError, FileExistsError)

@@ -12,6 +12,7 @@
 #include <set>
 #include <vector>
 
+#include "core/lineage.h"
 #include "cpu/table_ops.h"
 #include "tests/cuda/scratch_memory.h"
 #include "tests/cuda/table_content.h"
@@ -201,6 +202,7 @@ void lookup_by_kernels(Tables& tables, Batch& batch) {
   for (int32_t t = 0; t < args->num_tables; ++t) {
     auto const& table = args->tables[t];
     auto const clock = next_clock(table.counters[kClock], 0);
+    begin_moment(table, static_cast<uint64_t>(t));  // as the kernel that probes does
     uses.push_back(touch_of(score_rule(table), clock, args->given[t]));
     counted.push_back({{2, {kClock, kLookups}, {clock, table.counters[kLookups] + 1}},
                        table.counters,

@@ -166,6 +166,15 @@ def rows_by_key(coll: jde.Tables, state: dict, name: str) -> dict[int, np.ndarra
     return rows
 
 
+def test_arrays_of_another_table_are_refused(eight):
+    """Joined ones know their names, as those of one device do."""
+    coll, state = eight
+    served, tables = jde.export.frozen(coll, state)
+    swapped = tables | {"place0": tables["place1"], "place1": tables["place0"]}
+    with pytest.raises(ValueError, match="'place0'] holds the arrays of 'place1'"):
+        served.find(swapped, batch(0, 4))
+
+
 def test_slots_of_columns_may_differ(eight):
     """Each shard of a column-wise table may have its keys in other slots."""
     coll, state = eight

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
+from meshes import mesh_of
 from served import serve
 
 pytest.importorskip("flatbuffers", reason="jax.export needs it to write bytes")
@@ -28,3 +29,29 @@ def test_a_fresh_process_reads_the_same_rows(tmp_path):
     (answer,) = serve(tmp_path, data, tables, [ids])
     expected, _, _ = coll.find(state, {"t": ids})
     np.testing.assert_array_equal(answer[0], 2 * expected["t"])
+
+
+@pytest.mark.parametrize("sharding", ["row_wise", "column_wise", "replicated"])
+def test_a_program_takes_its_tables_by_name(sharding):
+    """Also those that a mesh had; equal tables of another name are refused."""
+
+    def frozen(name, mesh=None):
+        coll = jde.Tables([jde.TableConfig(name, 8, 512, sharding=sharding)], mesh)
+        ids = {name: jde.ids(np.arange(16))}
+        rows, _, state = coll.lookup(coll.init(seed=3), ids)
+        return rows[name], *jde.export.frozen(coll, state)
+
+    rows, served, tables = frozen("t")
+    ids = jde.ids(np.arange(16))
+
+    def look_up(tables, ids):
+        return served.find(tables, {"t": ids})[0]["t"]
+
+    data = jde.export.program(look_up, tables, ids)
+    program = jde.export.load_program(data)
+    of_mesh, _, joined = frozen("t", mesh_of(2))
+    np.testing.assert_array_equal(program.call(tables, ids), rows)
+    np.testing.assert_array_equal(program.call(joined, ids), of_mesh)
+    _, _, others = frozen("u")
+    with pytest.raises(ValueError, match="structure"):
+        program.call({"t": others["u"]}, ids)

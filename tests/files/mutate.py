@@ -231,12 +231,13 @@ def _memory() -> int:
 def _environment(package: str) -> dict[str, str]:
     """Lets a case import the package that this process would, installed or not."""
     if package == "torch":
-        path = ROOT / "jax_dynemb_torch" / "src"
+        places = [ROOT / "jax_dynemb_torch" / "src"]
     else:
         spec = importlib.util.find_spec("jax_dynemb")
         assert spec is not None and spec.origin is not None
-        path = Path(spec.origin).parents[1]
-    return os.environ | {"PYTHONPATH": str(path), "OMP_NUM_THREADS": "1"}
+        places = [Path(spec.origin).parents[1], HERE.parent]
+    path = os.pathsep.join(map(str, places))
+    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
 if __name__ == "__main__":

@@ -88,13 +88,13 @@ def test_drafts_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
 
 
 def test_drafts_of_deltas_go_too(tmp_path):
-    path = tmp_path / "out"
-    jde.export.safetensors(path, COLL, filled(), quiet=True)
+    path, state = tmp_path / "out", filled()
+    jde.export.safetensors(path, COLL, state, quiet=True)
     target = path / "cat.delta-000001.safetensors"
     with writer("file", target) as (dead, old), writer("file", target) as (_, own):
         dead.kill()
         dead.wait()
-        state = COLL.lookup(filled(), {"cat": jde.ids([9])})[2]
+        state = COLL.lookup(state, {"cat": jde.ids([9])})[2]
         jde.export.delta(path, COLL, state)
         assert not old.exists() and own.exists()
     new = jde.import_.safetensors(path, COLL, quiet=True).state
@@ -189,10 +189,10 @@ def test_a_full_disk_names_the_path(tmp_path, name):
 
 
 def test_a_full_disk_names_the_path_of_a_delta(tmp_path):
-    path = tmp_path / "out"
-    jde.export.safetensors(path, COLL, filled(), quiet=True)
+    path, state = tmp_path / "out", filled()
+    jde.export.safetensors(path, COLL, state, quiet=True)
     before = sorted(path.iterdir())
-    state = COLL.lookup(filled(), {"cat": jde.ids([9])})[2]
+    state = COLL.lookup(state, {"cat": jde.ids([9])})[2]
     with small_disk(8), pytest.raises(OSError) as raised:
         jde.export.delta(path, COLL, state)
     assert raised.value.filename == str(path / "cat.delta-000001.safetensors")

@@ -124,7 +124,7 @@ def test_a_link_to_outside(files, tmp_path):
     place = item / "dense"
     shutil.move(place, tmp_path / "elsewhere")
     place.symlink_to(tmp_path / "elsewhere")
-    sentence = refused(open_tables, files / "checkpoint", path=item / "checksums.json")
+    sentence = refused(open_tables, files / "checkpoint", path=place)
     assert "link to outside" in sentence
 
 

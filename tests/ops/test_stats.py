@@ -94,9 +94,14 @@ def test_all_but_events_are_in_every_row(platform):
     events = {"rows": 3, "inserted": 4, "evicted": 0, "refused": 0, "lost_updates": 0}
     events |= {"erased": 1, "hits": 1, "misses": 4, "not_admitted": 0}
     events |= {"removed_by_rule": 0, "pinned": 0, "evicted_young": 0}
+    events |= {"moment": 2}  # which is a shard's, as nonces are
+    nonces = {name for name in names if name.startswith("nonce")}
     for name, column in zip(names, rows.T.tolist(), strict=True):
-        rest = [0] * (len(column) - 1) if name in events else [column[0]] * 7
+        of_a_shard = name in events or name in nonces
+        rest = [0] * 7 if of_a_shard else [column[0]] * 7
         assert column == [events.get(name, column[0]), *rest], name
+    drawn = [rows[0, names.index(name)] > 0 for name in ("nonces_1", "nonces_2")]
+    assert all(drawn) and rows[0, names.index("nonce")] > 0
     assert rows[0, names.index("clock")] == 2 and rows[0, names.index("step")] == 2
 
 

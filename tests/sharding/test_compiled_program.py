@@ -323,10 +323,8 @@ def test_mistakes_are_refused(options, fix):
         collection(mesh_of(2), **options)
 
 
-def test_tables_that_cannot_be_shared():
+def test_an_axis_needs_a_mesh():
     small = jde.TableConfig("t", dim=8, capacity=256)
-    with pytest.raises(ValueError, match=r"capacity of 1024 rows"):
-        jde.Tables([small], mesh=mesh_of(8))
-    jde.Tables([jde.TableConfig("t", dim=8, capacity=1024)], mesh=mesh_of(8))
+    jde.Tables([small], mesh=mesh_of(8))  # two buckets on eight devices
     with pytest.raises(ValueError, match="mesh"):
         jde.Tables([small], axis="data")

@@ -54,8 +54,8 @@ def test_sizes():
 @pytest.mark.parametrize(
     ("options", "fix"),
     [
-        ({"name": ""}, "needs a name"),
-        ({"name": "a/b"}, "without '/'"),
+        ({"name": ""}, "needs one character or more"),
+        ({"name": "a/b"}, "must not contain '/'"),
         ({"dim": 0}, "dim must be an int of 1 or more"),
         ({"num_embeddings": 1.5}, "num_embeddings must be an int"),
         ({"hash_seed": "a"}, "hash_seed must be an int"),

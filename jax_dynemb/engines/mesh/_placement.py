@@ -208,9 +208,9 @@ class Placement:
     @property
     def spans_processes(self) -> bool:
         """Whether processes of a job may have parts of one state."""
-        if self.mesh is None:  # inside a shard_map, which does not say it
-            return jax.process_count() > 1
-        return bool(self.mesh.is_multi_process)
+        if isinstance(self.mesh, jax.sharding.Mesh):
+            return bool(self.mesh.is_multi_process)
+        return jax.process_count() > 1  # a shard_map's mesh does not say it
 
     @property
     def is_explicit(self) -> bool:

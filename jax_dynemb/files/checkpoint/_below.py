@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jax_dynemb._store_identity import check_commit, identity_at, identity_noted
 from jax_dynemb._store_tier import StoreTier
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import PACKED, counter_values, set_counters
@@ -17,13 +18,7 @@ from jax_dynemb.files.checkpoint import _stored, _tree
 from jax_dynemb.files.checkpoint._tree import Path, Place
 from jax_dynemb.files.live import warn_of_loss
 from jax_dynemb.rows import Exported, part
-from jax_dynemb.stores import (
-    Layout,
-    Store,
-    check_commit,
-    identity_at,
-    identity_noted,
-)
+from jax_dynemb.stores import Layout, Store
 from jax_dynemb.table import Tables, insert_chunks
 
 _AT_ONCE = 1 << 16

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """On which devices the arrays of a checkpoint come back.
 
-Arrays beside tables on a mesh are on all of it: one that a program had committed to a
+Arrays beside tables on a mesh are on all of it. One that a program had committed to a
 single device could not be in a program with these tables.
 """
 
@@ -79,7 +79,7 @@ def released(array: jax.Array, device: Any) -> jax.Array:
     """Returns an array that is not committed to its device.
 
     Args:
-      array: committed, and of nobody else.
+      array: committed, and no other caller has it.
       device: the one it is on.
     """
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
@@ -106,7 +106,7 @@ def _device_of(leaf: Any) -> Any:
 
 
 def _on_all(mesh: Any, given: Any) -> Any:
-    """The sharding of an array beside tables: as given, if that is of several."""
+    """Returns the sharding of an array beside tables: as given, if of several."""
     if given is not None and len(given.device_set) > 1:
         return given
     kind = None
@@ -117,7 +117,7 @@ def _on_all(mesh: Any, given: Any) -> Any:
 
 
 def _mesh(places: Mapping[Path, Place], tables: Tables | None) -> Any:
-    """The mesh of some tables; None if all are on one device."""
+    """Returns the mesh of some tables; None if all are on one device."""
     colls = [*(place.coll for place in places.values()), tables]
     placements = (coll.placement for coll in colls if coll is not None)
     meshes = (each.mesh for each in placements if each is not None)

@@ -260,7 +260,7 @@ def fill(
     place: Place,
     state: TableState,
     stored: StoredTable,
-    anew: set[str],
+    fresh: set[str],
     drawn: np.ndarray,
 ) -> tuple[TableState, list[str]]:
     """Inserts the rows of a stored table; says how many found no place.
@@ -269,7 +269,7 @@ def fill(
       place: of the table.
       state: its arrays, without rows.
       stored: the table of the checkpoint.
-      anew: what does not come from there, see ``Plan``.
+      fresh: what does not come from there, see ``Plan``.
       drawn: of this restore, see ``new_run``.
     """
     chunks, now = stored.chunks(), place.config
@@ -282,18 +282,18 @@ def fill(
         place.name,
         state,
         chunks,
-        optimizer="optimizer" not in anew,
-        scores="scores" not in anew,
+        optimizer="optimizer" not in fresh,
+        scores="scores" not in fresh,
     )
     carried = {name: stored.counters[name] for name in _CARRIED}
     carried |= _since_the_start(stored) | extended_numbers(stored.counters, drawn)
-    if "optimizer" in anew:
+    if "optimizer" in fresh:
         carried["step"] = 0  # Adam's bias correction counts from here
     coll, name = place.coll, place.name
     arrays = {coll.state_name(name): state}
     left = stored.rows - counter_values(coll.engine.counted(arrays, name))["rows"]
     carried["evicted"] = stored.counters["evicted"] + left
-    if "scores" not in anew:
+    if "scores" not in fresh:
         carried["clock"] = stored.counters["clock"]
     notes: list[str] = []
     if left and not isinstance(now.tier, StoreTier):  # which takes the others

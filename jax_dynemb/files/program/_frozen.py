@@ -170,6 +170,7 @@ def _on_one_device(
             if packed is not None:  # before they are moved: fewer bytes
                 shards = [(spec, _packed(part, packed)) for spec, part in shards]
             states[name] = _rows_joined(shards, device)
+        states[name] = dataclasses.replace(states[name], name=name)
     tables = list(coll.tables.values())
     if packed is not None:
         tables = _with_format(tables, packed)
@@ -197,6 +198,7 @@ def _rows_joined(shards: Shards, device: Device) -> TableState:
         values=_stacked([s.values for s in states], spec.num_slots, device),
         optimizer={},
         counters=jax.device_put(counters, device),
+        name=spec.name,
     )
 
 
@@ -242,7 +244,8 @@ def _columns_joined(shards: Shards, device: Device) -> TableState:
         for block in range(narrow.max_shards):
             values = _columns_written(narrow, values, index, part, number, block)
         values.block_until_ready()
-    return TableState(index, values, {}, jax.device_put(first.counters, device))
+    counters = jax.device_put(first.counters, device)
+    return TableState(index, values, {}, counters, name=narrow.name)
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
