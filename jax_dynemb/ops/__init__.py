@@ -69,8 +69,8 @@ from jax_dynemb.ops._sizes import is_at_most as is_at_most
 from jax_dynemb.ops._sizes import is_symbolic as is_symbolic
 from jax_dynemb.ops._sizes import largest as largest
 from jax_dynemb.ops._sketch import halved_sketches as halved_sketches
-from jax_dynemb.ops._stamps import Rows as Rows
 from jax_dynemb.ops._stamps import Latest as Latest
+from jax_dynemb.ops._stamps import Rows as Rows
 from jax_dynemb.ops._stamps import Stamps as Stamps
 from jax_dynemb.ops._stamps import StampsOf as StampsOf
 from jax_dynemb.ops._stamps import check_rows as check_rows

@@ -61,7 +61,7 @@ class Stamps:
 
 
 class Latest(NamedTuple):
-    """What a state knows of itself, to compare the stamps of residuals with.
+    """Holds what a state knows of itself, to compare stamps of residuals with.
 
     Attributes:
       run: uint32[2].

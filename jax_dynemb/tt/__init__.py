@@ -15,7 +15,6 @@ from jax_dynemb.tt._initializers import normal as normal
 from jax_dynemb.tt._initializers import orthogonal as orthogonal
 from jax_dynemb.tt._initializers import tail_normal as tail_normal
 from jax_dynemb.tt._initializers import uniform as uniform
-from jax_dynemb.tt._lineage import WORDS as COUNTER_WORDS
 from jax_dynemb.tt._lineage import restored as restored
 from jax_dynemb.tt._lookup import apply_gradients as apply_gradients
 from jax_dynemb.tt._lookup import check_gradient as check_gradient

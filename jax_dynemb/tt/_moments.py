@@ -24,7 +24,7 @@ def digest_of(residual: TTResidual, numbers: Numbers) -> jax.Array:
 
 def fitting(state: TTState, residuals: Sequence[TTResidual]) -> jax.Array:
     """Tells whether a state is one that some lookups of its table led to, bool[]."""
-    rows = [r.stamp[..., :1, :].reshape(-1, 8) for r in _stamped(residuals)]
+    rows = [stamp[..., :1, :].reshape(-1, 8) for stamp in _stamps(residuals)]
     if not rows:
         return jnp.ones((), bool)
     return fit_together(jnp.concatenate(rows), _lineage.latest(state.counters))
@@ -38,7 +38,7 @@ def check_moments(
     Raises:
       ValueError: with what to pass.
     """
-    stamps = [r.stamp for r in _stamped(residuals)]
+    stamps = _stamps(residuals)
     if not stamps or not all(map(is_readable, (state.counters, *stamps))):
         return
     rows = [np.asarray(stamp)[..., 0, :].reshape(-1, 8) for stamp in stamps]
@@ -59,5 +59,5 @@ def only_if(fits: jax.Array, new: TTState, old: TTState, rows: jax.Array) -> TTS
     return chosen.counted(lost_updates=jnp.where(fits, jnp.uint32(0), rows))
 
 
-def _stamped(residuals: Sequence[TTResidual]) -> list[TTResidual]:
-    return [residual for residual in residuals if residual.stamp is not None]
+def _stamps(residuals: Sequence[TTResidual]) -> list[jax.Array]:
+    return [each.stamp for each in residuals if each.stamp is not None]

@@ -75,7 +75,8 @@ class Node:
     coll: jde.Tables = COLL
 
     def line(self) -> list[Node]:
-        found, node = [self], self.parent
+        found: list[Node] = [self]
+        node = self.parent
         while node is not None:
             found.append(node)
             node = node.parent

@@ -12,6 +12,7 @@ import pytest
 from jax.sharding import Mesh
 
 import jax_dynemb as jde
+
 ITEM = jde.TTConfig(
     "item", 4, num_embeddings=60, ranks=(3, 3), optimizer=jde.optim.adam(0.1)
 )
@@ -27,7 +28,7 @@ def virtual_mesh(devices: int) -> Mesh:
 
 @functools.cache
 def made(mesh: bool):
-    """A collection, made anew as a program that resumes makes it, and its calls."""
+    """A collection and its calls."""
     coll = jde.Tables([ITEM, OTHER], mesh=virtual_mesh(2) if mesh else None)
     return coll, jax.jit(coll.lookup), jax.jit(coll.apply_gradients)
 
@@ -43,7 +44,9 @@ def check_lost(coll, apply, state, residual, words, rows=8):
         coll.apply_gradients(state, residual, ONES)
     new = apply(state, residual, ONES)
     assert same_cores(new["item"], state["item"])
-    kept = zip(*(jax.tree.leaves(s["item"].optimizer) for s in (new, state)))
+    kept = zip(
+        *(jax.tree.leaves(s["item"].optimizer) for s in (new, state)), strict=True
+    )
     assert all(np.array_equal(x, y) for x, y in kept)
     before, after = (coll.stats(s)["item/lost_updates"] for s in (state, new))
     assert after - before == rows
@@ -146,14 +149,17 @@ def test_micro_batches_of_a_scan():
             _, residual, state = coll.lookup(state, {"item": ids})
             return state, residual
 
-        state, residual = jax.lax.scan(one, state, jde.ids(np.arange(160)).reshape(20, 8, 2) % 60)
+        numbers = np.arange(160).reshape(20, 8) % 60
+        state, residual = jax.lax.scan(one, state, jde.ids(numbers))
         grads = {"item": jnp.ones((20, 8, 4))}
         return state, residual, coll.apply_gradients(state, residual, grads)
 
     looked, residual, new = step(coll.init(0))
     assert not same_cores(new["item"], looked["item"])
     other, _, _ = step(coll.init(0))
-    lost = jax.jit(coll.apply_gradients)(other, residual, {"item": jnp.ones((20, 8, 4))})
+    lost = jax.jit(coll.apply_gradients)(
+        other, residual, {"item": jnp.ones((20, 8, 4))}
+    )
     assert same_cores(lost["item"], other["item"])
     assert coll.stats(lost)["item/lost_updates"] == 160
 

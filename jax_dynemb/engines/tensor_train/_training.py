@@ -195,10 +195,11 @@ def _on_sums(
                 if name in sums:
                     more = jax.tree.map(operator.add, sums[name], more)
                 sums[name] = more
-        total = jax.tree.map(devices.total, sums)
-        lookups = _by_table(tables, residuals)
-        fits = {name: tt.fitting(states[name], lookups[name]) for name in sums}
-        return use(states, {n: Sums(*total[n], fits[n]) for n in sums}, hyper)
+        new = {}
+        for name, several in _by_table(tables, residuals).items():
+            cores, skipped, rows = jax.tree.map(devices.total, sums[name])
+            new[name] = Sums(cores, skipped, rows, tt.fitting(states[name], several))
+        return use(states, new, hyper)
 
     specs = [devices.split(_stacked_axes(one)) for one in residuals]
     own = states_of(tables, state, features)
