@@ -69,10 +69,14 @@ from jax_dynemb.ops._sizes import is_at_most as is_at_most
 from jax_dynemb.ops._sizes import is_symbolic as is_symbolic
 from jax_dynemb.ops._sizes import largest as largest
 from jax_dynemb.ops._sketch import halved_sketches as halved_sketches
+from jax_dynemb.ops._stamps import Latest as Latest
 from jax_dynemb.ops._stamps import Rows as Rows
 from jax_dynemb.ops._stamps import Stamps as Stamps
 from jax_dynemb.ops._stamps import StampsOf as StampsOf
+from jax_dynemb.ops._stamps import check_rows as check_rows
 from jax_dynemb.ops._stamps import check_stamps as check_stamps
+from jax_dynemb.ops._stamps import fit_together as fit_together
+from jax_dynemb.ops._stamps import is_readable as is_readable
 from jax_dynemb.ops._stamps import join_stamps as join_stamps
 from jax_dynemb.ops._stamps import stamp_of as stamp_of
 from jax_dynemb.ops._state import TableState as TableState

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,6 +60,27 @@ class Stamps:
         return None
 
 
+class Latest(NamedTuple):
+    """Holds what a state knows of itself, to compare stamps of residuals with.
+
+    Attributes:
+      run: uint32[2].
+      moment: uint32[2].
+      nonces: uint32[n, 2], of its latest lookups.
+    """
+
+    run: Any
+    moment: Any
+    nonces: Any
+
+    @classmethod
+    def of(cls, row: Any) -> Latest:
+        """Read the first row of a shard, uint32[counters, 2]."""
+        names = ("stamp", "moment", "nonces")
+        run, moment, nonces = (_ffi.code("counters", name) for name in names)
+        return cls(row[run], row[moment], row[nonces:])
+
+
 def join_stamps(lookups: Sequence[Stamps]) -> StampsOf:
     """Combine the stamps of lookups whose gradients are applied together.
 
@@ -83,36 +104,55 @@ def _joined(
     rows = jnp.concatenate([one.row(table.name) for one in lookups])
     if rows.shape[0] == 1:
         return rows[0]
+    rows = _by_moment(rows)
+    own = Latest.of(states[table.state_name].counters[table.first_row])
+    return jnp.where(_all_fit(rows, own), rows[-1], jnp.uint32(0))
+
+
+def fit_together(rows: jax.Array, own: Latest) -> jax.Array:
+    """Tell whether a state is one that lookups have led to, bool[].
+
+    Args:
+      rows: uint32[lookups, 8], stamps of one table.
+      own: of its state.
+    """
+    if rows.shape[0] == 1:
+        return _fitting(rows, own, jnp)[0][0]
+    return _all_fit(_by_moment(rows), own)
+
+
+def _by_moment(rows: jax.Array) -> jax.Array:
     low, high = _MOMENT.start, _MOMENT.start + 1
-    rows = rows[jnp.lexsort((rows[:, low], rows[:, high]))]
-    own = states[table.state_name].counters[table.first_row]
+    return rows[jnp.lexsort((rows[:, low], rows[:, high]))]
+
+
+def _all_fit(rows: jax.Array, own: Latest) -> jax.Array:
+    """See ``join_stamps``; rows are in order of their moments."""
     fits, follows = _fitting(rows, own, jnp)
 
     def both(late: Any, early: Any) -> Any:  # the scan begins with the latest
         return early[0] | (early[1] & late[0]), early[1] & late[1]
 
     each, _ = jax.lax.associative_scan(both, (fits, follows), reverse=True)
-    return jnp.where(each.all(), rows[-1], jnp.uint32(0))
+    return each.all()
 
 
-def _fitting(rows: Any, own: Any, xp: Any) -> tuple[Any, Any]:
+def _fitting(rows: Any, own: Latest, xp: Any) -> tuple[Any, Any]:
     """Compare the stamps of lookups with a state, and each with the next.
 
     Args:
       rows: uint32[lookups, 8], in order of their moments.
-      own: uint32[counters, 2] of the state, the first row of a shard.
+      own: of the state.
       xp: NumPy or jax.numpy.
 
     Returns:
       bool[lookups]: the state has its nonce, or it is of a shard without the table,
       which draws none. bool[lookups]: it is that which the next one followed.
     """
-    run, first = (_ffi.code("counters", name) for name in ("stamp", "nonces"))
-    nonces = own[None, first:]
     nonce = rows[:, None, _NONCE]
     drawn = (rows[:, _NONCE] != 0).any(axis=-1)
-    known = (nonce == nonces).all(axis=-1).any(axis=-1) | ~drawn
-    same_run = (rows[:, _RUN] == own[None, run]).all(axis=-1)
+    known = (nonce == own.nonces[None]).all(axis=-1).any(axis=-1) | ~drawn
+    same_run = (rows[:, _RUN] == own.run[None]).all(axis=-1)
     later, same = rows[1:], (rows[1:, _RUN] == rows[:-1, _RUN]).all(axis=-1)
     before = (later[:, _BEFORE] == rows[:-1, _NONCE]).all(axis=-1)
     twice = (later[:, _NONCE] == rows[:-1, _NONCE]).all(axis=-1)
@@ -152,7 +192,7 @@ def check_stamps(
     """
     arrays = [array for one in stamps for array in one.rows]
     arrays += [rows.counters for rows in counters.values()]
-    if not all(map(_is_readable, arrays)):
+    if not all(map(is_readable, arrays)):
         return
     own: dict[str, np.ndarray] = {}
     given: dict[str, list[np.ndarray]] = {}
@@ -169,11 +209,17 @@ def check_stamps(
     for name, several in given.items():
         together = np.concatenate(several)
         for shard, mine in enumerate(own[name]):
-            _check(together[:, shard], mine, name, call)
+            check_rows(together[:, shard], Latest.of(mine), name, call)
 
 
-def _check(rows: np.ndarray, own: np.ndarray, table: str, call: str) -> None:
+def check_rows(rows: np.ndarray, own: Latest, table: str, call: str) -> None:
     """Refuse the stamps of one shard.
+
+    Args:
+      rows: uint32[lookups, 8].
+      own: of its state.
+      table: its name.
+      call: the function that was called, for the message.
 
     Raises:
       ValueError: with what to do.
@@ -186,12 +232,11 @@ def _check(rows: np.ndarray, own: np.ndarray, table: str, call: str) -> None:
         fits[n] |= follows[n] & fits[n + 1]
     if fits.all():
         return
-    run, moment = (_ffi.code("counters", name) for name in ("stamp", "moment"))
     wrong = int(np.argmin(fits))
     problem = _BRANCH
-    if (rows[wrong, _RUN] != own[run]).any():
+    if (rows[wrong, _RUN] != own.run).any():
         problem = _FOREIGN
-    elif moments[wrong] > _as_int(own[moment]):
+    elif moments[wrong] > _as_int(own.moment):
         problem = _OLDER
     raise ValueError(problem.format(call=call, table=table))
 
@@ -246,7 +291,8 @@ _BRANCH = (
 )
 
 
-def _is_readable(array: jax.Array) -> bool:
+def is_readable(array: jax.Array) -> bool:
+    """Tell whether an array has numbers that this process can read."""
     if isinstance(array, Tracer):
         return False
     return getattr(array, "is_fully_addressable", True)

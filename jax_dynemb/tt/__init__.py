@@ -15,8 +15,10 @@ from jax_dynemb.tt._initializers import normal as normal
 from jax_dynemb.tt._initializers import orthogonal as orthogonal
 from jax_dynemb.tt._initializers import tail_normal as tail_normal
 from jax_dynemb.tt._initializers import uniform as uniform
+from jax_dynemb.tt._lineage import restored as restored
 from jax_dynemb.tt._lookup import apply_gradients as apply_gradients
 from jax_dynemb.tt._lookup import check_gradient as check_gradient
+from jax_dynemb.tt._lookup import cleared as cleared
 from jax_dynemb.tt._lookup import core_gradients as core_gradients
 from jax_dynemb.tt._lookup import find as find
 from jax_dynemb.tt._lookup import init as init
@@ -26,6 +28,10 @@ from jax_dynemb.tt._lookup import only_finite as only_finite
 from jax_dynemb.tt._lookup import residual_of as residual_of
 from jax_dynemb.tt._lookup import rows_by_residual as rows_by_residual
 from jax_dynemb.tt._lookup import update_cores as update_cores
+from jax_dynemb.tt._moments import check_moments as check_moments
+from jax_dynemb.tt._moments import digest_of as digest_of
+from jax_dynemb.tt._moments import fitting as fitting
+from jax_dynemb.tt._moments import only_if as only_if
 from jax_dynemb.tt._numbers import without_strangers as without_strangers
 from jax_dynemb.tt._optimizers import core_optimizer as core_optimizer
 from jax_dynemb.tt._shapes import suggested_shapes as suggested_shapes

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jax_dynemb.ops import new_run
 from jax_dynemb.optim.interface import Fused
 from jax_dynemb.tt._config import TTConfig
 from jax_dynemb.tt._optimizers import core_optimizer
@@ -49,7 +50,7 @@ def from_fbtt(
     if _has_sums(config) and _stored(state_dict, _SUMS.format(0)).size:
         sums = _arrays(config, state_dict, _SUMS, table)
         optimizer = optax.tree_utils.tree_set(optimizer, sum_of_squares=sums)
-    return TTState.of(cores, optimizer)
+    return TTState.of(cores, optimizer, run=new_run(), name=config.name)
 
 
 def to_fbtt(

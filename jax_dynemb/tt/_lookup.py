@@ -14,8 +14,10 @@ import optax
 
 from jax_dynemb._seed import seed_words, table_seed
 from jax_dynemb.jagged import split_weights
-from jax_dynemb.ops import FeatureInput, FeatureLayout, prepare
+from jax_dynemb.ops import FeatureInput, FeatureLayout, new_run, prepare
+from jax_dynemb.tt import _lineage
 from jax_dynemb.tt._config import TTConfig
+from jax_dynemb.tt._moments import check_moments, digest_of, fitting, only_if
 from jax_dynemb.tt._numbers import NO_ROW, Numbers, numbers_of
 from jax_dynemb.tt._optimizers import core_optimizer
 from jax_dynemb.tt._pool import pool
@@ -40,11 +42,11 @@ def init(config: TTConfig, seed: Any = 0) -> TTState:
             "Write jde.Tables([config]) or jde.nnx.EmbeddingBagCollection([config]), "
             "which hold both, or leave residual out."
         )
-    return init_from_words(config, seed_words(seed))
+    return init_from_words(config, seed_words(seed), new_run())
 
 
-def init_from_words(config: TTConfig, seed: jax.Array) -> TTState:
-    """Makes the cores of a table; ``seed`` is two words."""
+def init_from_words(config: TTConfig, seed: jax.Array, run: Any) -> TTState:
+    """Makes the cores of a table; ``seed`` is two words, ``run`` of ``new_run``."""
     words = table_seed(seed, config.name)
     # The same numbers whatever the flag says, and on any number of devices.
     with jax.threefry_partitionable(True):
@@ -54,7 +56,14 @@ def init_from_words(config: TTConfig, seed: jax.Array) -> TTState:
     # A copy: tables of one collection get the same words, and a donated call refuses
     # a buffer that comes twice.
     own_seed = jnp.array(seed)
-    return TTState.of(cores, core_optimizer(config.optimizer).init(cores), own_seed)
+    optimizer = core_optimizer(config.optimizer).init(cores)
+    return TTState.of(cores, optimizer, own_seed, run, config.name)
+
+
+def cleared(config: TTConfig, state: TTState) -> TTState:
+    """Makes the initial cores of a state again."""
+    new = init_from_words(config, state.seed, jnp.zeros((3, 2), jnp.uint32))
+    return dataclasses.replace(new, counters=_lineage.cleared(state.counters))
 
 
 def lookup(
@@ -79,7 +88,8 @@ def lookup(
     residual, numbers = residual_of(config, layout, given)
     rows = rows_by_residual(config, state.cores, residual, residual.weights)
     new = state.counted(out_of_range=numbers.outside, malformed_lengths=given.malformed)
-    return rows, residual, new
+    stamp, new = new.looked_up(digest_of(residual, numbers))
+    return rows, dataclasses.replace(residual, stamp=stamp), new
 
 
 def find(
@@ -138,12 +148,17 @@ def apply_gradients(
       d_rows: gradients of its rows.
 
     Raises:
-      ValueError: the config has no optimizer, or the shapes do not fit.
+      ValueError: the config has no optimizer, or the shapes do not fit. Or, outside
+        of jit, the state is not one that the lookup led to. (Inside it stays as it is,
+        and ``lost_updates`` counts the rows.)
     """
     check_gradient(config, residual.layout.rows_shape, d_rows)
+    check_moments(config, state, [residual], "jde.tt.apply_gradients")
     finite, skipped = only_finite(jnp.asarray(d_rows, jnp.float32))
     gradients = core_gradients(config, state, residual, finite)
-    return update_cores(config, state.counted(nonfinite=skipped), gradients, {})
+    new = update_cores(config, state.counted(nonfinite=skipped), gradients, {})
+    rows = jnp.sum(residual.distinct.count, dtype=jnp.uint32)
+    return only_if(fitting(state, [residual]), new, state, rows)
 
 
 def update_cores(
@@ -169,7 +184,11 @@ def update_cores(
     tx = core_optimizer(config.optimizer, hyper)
     updates, optimizer = tx.update(gradients, state.optimizer, state.cores)
     cores: Any = optax.apply_updates(state.cores, updates)
-    return dataclasses.replace(state, cores=tuple(cores), optimizer=optimizer)
+    given = _lineage.digest(min(gradients, key=lambda core: core.size))
+    counters = _lineage.updated(state.counters, given)
+    return dataclasses.replace(
+        state, cores=tuple(cores), optimizer=optimizer, counters=counters
+    )
 
 
 def only_finite(d_rows: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import os
 from typing import Any
 
@@ -24,7 +25,7 @@ from jax_dynemb.tiers._moments import Moments
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 CALLS = int(os.environ.get("IDENTITY_CALLS", 100_000 if NIGHTLY else 400))
-RING, SEGMENTS, KEPT = 16, 8, 24
+RING, SEGMENTS, KEPT, LARGEST = 16, 8, 24, 1024
 SMALL = jde.TableConfig(
     "t",
     dim=1,
@@ -40,15 +41,20 @@ REFUSED = (
 )
 
 
-@jax.jit
-def look(state):
-    _, residual, state = COLL.lookup(state, {"t": IDS})
+@functools.partial(jax.jit, static_argnums=0)
+def look(coll, state):
+    _, residual, state = coll.lookup(state, {"t": IDS})
     return residual, state
 
 
-@jax.jit
-def apply(state, residual):
-    return COLL.apply_gradients(state, residual, {"t": jnp.ones((8, 1))})
+@functools.partial(jax.jit, static_argnums=0)
+def apply(coll, state, residual):
+    return coll.apply_gradients(state, residual, {"t": jnp.ones((8, 1))})
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def rows(coll, state):
+    return coll.find(state, {"t": IDS})[0]["t"]
 
 
 @dataclasses.dataclass(eq=False)
@@ -58,6 +64,7 @@ class Node:
     Attributes:
       moment: training lookups and restores since ``init``.
       segment: restores since ``init``.
+      coll: the tables that the state is of: larger ones after a growth.
     """
 
     state: Any
@@ -65,9 +72,11 @@ class Node:
     moment: int = 0
     segment: int = 0
     residual: Any = None
+    coll: jde.Tables = COLL
 
     def line(self) -> list[Node]:
-        found, node = [self], self.parent
+        found: list[Node] = [self]
+        node = self.parent
         while node is not None:
             found.append(node)
             node = node.parent
@@ -100,8 +109,8 @@ def takes(now: Node, looked: Node) -> bool:
 class Departed:
     """Stands for what a feed reads of the state that it gets."""
 
-    def __init__(self, state):
-        self.identity = lambda name: identity_in(COLL, state, name)
+    def __init__(self, node):
+        self.identity = lambda name: identity_in(node.coll, node.state, name)
 
 
 class Machine:
@@ -134,33 +143,50 @@ class Machine:
 
     def lookup(self) -> None:
         old = self.one_of(self.nodes)
-        residual, state = look(old.state)
-        new = Node(state, old, old.moment + 1, old.segment, residual)
+        residual, state = look(old.coll, old.state)
+        new = Node(state, old, old.moment + 1, old.segment, residual, old.coll)
         self.looked = [*self.looked, new][-KEPT:]
         self.add(new)
+
+    def grow(self) -> None:
+        """Makes a larger table, whose history goes on; lookups of before may fit it."""
+        old = self.one_of(self.nodes)
+        capacity = 2 * old.coll.tables["t"].capacity
+        if capacity > LARGEST:
+            return
+        coll, state = old.coll.grow(old.state, {"t": capacity})
+        self.add(Node(state, old, old.moment, old.segment, coll=coll))
+        self.counts["grown"] += 1
 
     def save(self) -> None:
         node, self.saves = self.one_of(self.nodes), self.saves + 1
         path = self.folder / str(self.saves)
-        jde.checkpoint.save(path, 1, node.state, tables=COLL, wait=True)
+        jde.checkpoint.save(path, 1, node.state, tables=node.coll, wait=True)
         self.saved = [*self.saved, (path, node)][-4:]
 
     def restore(self) -> None:
         if self.saved:
             path, old = self.one_of(self.saved)
-            state = jde.checkpoint.restore(path, COLL.init(1), tables=COLL).tree
-            self.add(Node(state, old, old.moment + 1, old.segment + 1))
+            coll = old.coll
+            state = jde.checkpoint.restore(path, coll.init(1), tables=coll).tree
+            self.add(Node(state, old, old.moment + 1, old.segment + 1, coll=coll))
 
     def update(self) -> None:
         """Takes any residual in any state: trains its rows, or counts them."""
         if not self.looked:
             return
         now, looked = self.one_of(self.nodes), self.one_of(self.looked)
-        lost = COLL.stats(now.state)["t/lost_updates"]
-        new = apply(now.state, looked.residual)
-        more = COLL.stats(new)["t/lost_updates"] - lost
+        lost = now.coll.stats(now.state)["t/lost_updates"]
+        new = apply(now.coll, now.state, looked.residual)
+        more = now.coll.stats(new)["t/lost_updates"] - lost
         changed = not np.array_equal(new["t"].values, now.state["t"].values)
-        assert (more == 0, changed) == (takes(now, looked),) * 2
+        if takes(now, looked) and now.coll != looked.coll:
+            # Rows that a growth has moved are found by their keys, or counted.
+            steps = rows(now.coll, now.state) - rows(now.coll, new)
+            assert more + np.count_nonzero(np.asarray(steps) == 1) == 8
+            assert more + np.count_nonzero(steps) == 8
+        else:
+            assert (more == 0, changed) == (takes(now, looked),) * 2
         self.counts["taken" if changed else "counted"] += 1
         now.state = new
 
@@ -168,12 +194,14 @@ class Machine:
         """A whole delta, or one since any mark."""
         now, whole = self.one_of(self.nodes), self.rng.random() < 0.3
         if whole or not self.marks:
-            deltas, marks = COLL.export_delta(now.state)
+            deltas, marks = now.coll.export_delta(now.state)
         else:
             mark, noted = self.one_of(self.marks)
             since, right = {"t": mark}, expected(now, noted)
             try:
-                deltas, marks = COLL.export_delta(now.state, since, known_keys=KNOWN)
+                deltas, marks = now.coll.export_delta(
+                    now.state, since, known_keys=KNOWN
+                )
             except ValueError as error:
                 self.refused(error, right)
                 return
@@ -205,13 +233,13 @@ class Machine:
         now = self.one_of(self.nodes)
         if self.feed is None:
             moments = Moments({"t": Memory(SMALL)})
-            moments.go_on(Departed(now.state))
+            moments.go_on(Departed(now))
             self.feed = moments, now
             return
         moments, latest = self.feed
         right = expected(now, latest)
         try:
-            moments.go_on(Departed(now.state))
+            moments.go_on(Departed(now))
         except ValueError as error:
             self.refused(error, right)
             self.feed = None
@@ -232,6 +260,7 @@ class Machine:
 WEIGHTS = {
     "init": 2,
     "lookup": 40,
+    "grow": 2,
     "save": 0.5,
     "restore": 1,
     "update": 20,
@@ -245,7 +274,7 @@ WEIGHTS = {
 def test_each_call_is_taken_counted_or_refused(seed, tmp_path):
     machine, weights = Machine(seed, tmp_path), np.array(list(WEIGHTS.values()))
     # Among few calls there would be no restore.
-    for name in ("lookup", "save", "lookup", "restore", "lookup"):
+    for name in ("lookup", "save", "lookup", "grow", "update", "restore", "lookup"):
         getattr(machine, name)()
     calls = machine.rng.choice(list(WEIGHTS), CALLS // 2, p=weights / weights.sum())
     for name in calls:

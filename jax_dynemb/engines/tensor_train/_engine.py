@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jax_dynemb import tt
 from jax_dynemb.engines._catalog import Catalog
@@ -24,6 +25,7 @@ from jax_dynemb.engines.shard import NewRows, Query, Rule
 from jax_dynemb.engines.tensor_train import _training
 from jax_dynemb.engines.tensor_train._devices import ALL, Devices, OneDevice, OnMesh
 from jax_dynemb.engines.tensor_train._training import CoreGradients, TTResiduals
+from jax_dynemb.ops import new_run
 from jax_dynemb.rows import Exported
 
 States = dict[str, Any]
@@ -71,18 +73,21 @@ class TTEngine:
 
     def partition_specs(self) -> dict[str, Any]:
         """Returns a ``PartitionSpec`` for each array of the state."""
-        seed = jax.ShapeDtypeStruct((2,), "uint32")
-        states = jax.eval_shape(self._made, seed)
+        words = (jax.ShapeDtypeStruct(shape, "uint32") for shape in ((2,), (3, 2)))
+        states = jax.eval_shape(self._made, tuple(words))
         return jax.tree.map(lambda _: ALL, states)
 
     # ---- whole tables ------------------------------------------------------------
 
     def init(self, seed: jax.Array) -> States:
-        return self._devices().replicated(self._made)(seed)
+        placement = None if self.placement is None else self.placement.here()
+        shared = placement is not None and placement.spans_processes
+        run = jnp.asarray(new_run(shared, isinstance(seed, Tracer)))
+        return self._devices().replicated(self._made)((seed, run))
 
-    def _made(self, seed: jax.Array) -> States:
+    def _made(self, words: tuple[jax.Array, jax.Array]) -> States:
         tables = self.catalog.tables.items()
-        return {name: tt.init_from_words(config, seed) for name, config in tables}
+        return {name: tt.init_from_words(config, *words) for name, config in tables}
 
     def empty(self, table: str, like: Any) -> Any:
         del like
@@ -93,8 +98,7 @@ class TTEngine:
         """Makes the initial cores again."""
         new = dict(state)
         for name in tables:
-            config, seed = self.catalog.table(name), state[name].seed
-            new[name] = tt.init_from_words(config, seed)
+            new[name] = tt.cleared(self.catalog.table(name), state[name])
         return new
 
     def growing_together(self, table: str) -> NoReturn:
@@ -137,7 +141,7 @@ class TTEngine:
             result[f"{name}/num_embeddings"] = config.num_embeddings
             result[f"{name}/parameters"] = config.num_parameters
             result[f"{name}/bytes"] = nbytes[name]
-            counts = counters[name].tolist()
+            counts = counters[name][: len(tt.COUNTERS)].tolist()
             for counter, count in zip(tt.COUNTERS, counts, strict=True):
                 result[f"{name}/{counter}"] = count
         return result

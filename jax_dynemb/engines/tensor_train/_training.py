@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,6 +51,22 @@ class CoreGradients:
         return sum((jnp.sum(x * x) for x in self.cores), jnp.float32(0))
 
 
+class Sums(NamedTuple):
+    """Holds what lookups of a table left, summed over lookups and devices.
+
+    Attributes:
+      cores: gradients.
+      skipped: uint32[], rows of gradients that are not finite.
+      rows: uint32[], how many rows have gradients.
+      fits: bool[], whether the state is one that the lookups led to.
+    """
+
+    cores: Cores
+    skipped: jax.Array
+    rows: jax.Array
+    fits: jax.Array
+
+
 def lookup(
     tables: Tables,
     devices: Devices,
@@ -63,16 +80,25 @@ def lookup(
 
     def body(states: States, ids: Any, weights: Any) -> Any:
         rows, residuals, new = {}, {}, dict(states)
+        digests: dict[str, jax.Array] = {}
         for each, given in layout.local(ids, weights):
             feature, config = each.feature, tables.table(each.table)
             one, numbers = tt.residual_of(config, each, given)
             cores = states[config.name].cores
             rows[feature] = tt.rows_by_residual(config, cores, one, one.weights)
             residuals[feature] = one
+            sums = jnp.stack([numbers.outside, tt.digest_of(one, numbers)])
+            outside, digest = devices.total(sums)
+            digests[config.name] = 31 * digests.get(config.name, 0) + digest
             new[config.name] = new[config.name].counted(
-                out_of_range=devices.total(numbers.outside),
+                out_of_range=outside,
                 malformed_lengths=given.malformed,  # a number of all devices already
             )
+        for name, digest in digests.items():
+            stamp, new[name] = new[name].looked_up(digest)
+            for feature, one in residuals.items():
+                if tables.config_of(feature).name == name:
+                    residuals[feature] = dataclasses.replace(one, stamp=stamp)
         return rows, TTResiduals(residuals), new
 
     split = devices.split()
@@ -96,15 +122,19 @@ def apply_gradients(
     """See ``Tables.apply_gradients``."""
     numbers = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), dict(hyper))
 
-    def update(states: States, sums: dict[str, Cores], skipped: Any, hyper: Any) -> Any:
+    def update(states: States, sums: dict[str, Sums], hyper: Any) -> Any:
         new = {}
-        for name, gradients in sums.items():
-            counted = states[name].counted(nonfinite=skipped[name])
-            own = hyper.get(name, {})
-            new[name] = tt.update_cores(tables.table(name), counted, gradients, own)
+        for name, each in sums.items():
+            old, own = states[name], hyper.get(name, {})
+            counted = old.counted(nonfinite=each.skipped)
+            after = tt.update_cores(tables.table(name), counted, each.cores, own)
+            new[name] = tt.only_if(each.fits, after, old, each.rows)
         return new
 
-    return state | _on_sums(tables, devices, state, residual, d_rows, update, numbers)
+    call = "apply_gradients"
+    return state | _on_sums(
+        tables, devices, state, residual, d_rows, update, numbers, call
+    )
 
 
 def reduce_gradients(
@@ -112,12 +142,19 @@ def reduce_gradients(
 ) -> tuple[dict[str, CoreGradients], States]:
     """See ``Tables.reduce_gradients``."""
 
-    def keep(states: States, sums: dict[str, Cores], skipped: Any, hyper: Any) -> Any:
-        del states, skipped, hyper
-        return sums
+    def keep(states: States, sums: dict[str, Sums], hyper: Any) -> Any:
+        del hyper
+        cores, new = {}, {}
+        for name, each in sums.items():
+            old = states[name]
+            zeroed = (jnp.where(each.fits, core, 0) for core in each.cores)
+            cores[name] = CoreGradients(tuple(zeroed))
+            new[name] = tt.only_if(each.fits, old, old, each.rows)
+        return cores, new
 
-    sums = _on_sums(tables, devices, state, residual, d_rows, keep, {})
-    return {name: CoreGradients(cores) for name, cores in sums.items()}, state
+    call = "reduce_gradients"
+    sums, new = _on_sums(tables, devices, state, residual, d_rows, keep, {}, call)
+    return sums, state | new
 
 
 def _on_sums(
@@ -128,10 +165,13 @@ def _on_sums(
     d_rows: Any,
     use: Any,
     hyper: Any,
+    call: str,
 ) -> Any:
     """Calls ``use`` with the gradients of cores, summed over lookups and devices."""
     pairs = pair_lookups(TTResiduals, residual, d_rows)
     residuals = [one for one, _ in pairs]
+    for name, several in _by_table(tables, residuals).items():
+        tt.check_moments(tables.table(name), state[name], several, call)
     gradients = [
         {
             f: devices.padded(r.layout, _stacked(r), d[f])
@@ -142,18 +182,24 @@ def _on_sums(
     features = {f for one in residuals for f in one.features}
 
     def body(states: States, residuals: Any, gradients: Any, hyper: Any) -> Any:
-        sums: dict[str, Cores] = {}
-        skipped: dict[str, jax.Array] = {}
+        sums: dict[str, Any] = {}
         for one, by_feature in zip(residuals, gradients, strict=True):
             for feature, each in one.features.items():
                 config = tables.config_of(feature)
                 name = config.name
-                got, count = _gradients(config, states[name], each, by_feature[feature])
+                got, skipped = _gradients(
+                    config, states[name], each, by_feature[feature]
+                )
+                rows = jnp.sum(each.distinct.count, dtype=jnp.uint32)
+                more = got, skipped, rows
                 if name in sums:
-                    got, count = _added(sums[name], got), skipped[name] + count
-                sums[name], skipped[name] = got, count
-        total = jax.tree.map(devices.total, (sums, skipped))
-        return use(states, *total, hyper)
+                    more = jax.tree.map(operator.add, sums[name], more)
+                sums[name] = more
+        new = {}
+        for name, several in _by_table(tables, residuals).items():
+            cores, skipped, rows = jax.tree.map(devices.total, sums[name])
+            new[name] = Sums(cores, skipped, rows, tt.fitting(states[name], several))
+        return use(states, new, hyper)
 
     specs = [devices.split(_stacked_axes(one)) for one in residuals]
     own = states_of(tables, state, features)
@@ -178,6 +224,17 @@ def _gradients(
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[stacked:]), (residual, finite))
     zeros = jax.tree.map(jnp.zeros_like, state.cores)
     return jax.lax.scan(add, zeros, flat)[0], skipped
+
+
+def _by_table(
+    tables: Tables, residuals: Sequence[TTResiduals]
+) -> dict[str, list[tt.TTResidual]]:
+    """Returns the residuals of features by the table that they look up."""
+    result: dict[str, list[tt.TTResidual]] = {}
+    for one in residuals:
+        for feature, each in one.features.items():
+            result.setdefault(tables.config_of(feature).name, []).append(each)
+    return result
 
 
 def configs_by_feature(

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from jax_dynemb.files.checkpoint._index import (
@@ -47,9 +47,17 @@ def plan(
     fields: Mapping[str, Any],
     leaves: Mapping[Path, Any],
     places: Mapping[Path, Place],
+    trains: Collection[Path],
     strict: bool,
 ) -> Plan:
     """Compares.
+
+    Args:
+      fields: of the checkpoint.
+      leaves: of the tree.
+      places: of its dynamic tables.
+      trains: the counters of its tensor trains.
+      strict: see ``restore``.
 
     Raises:
       ValueError: something can not be restored, or only with ``strict=False``.
@@ -78,7 +86,9 @@ def plan(
     for path, leaf in leaves.items():
         above = next((a for a in arrays if path[: len(a)] == a), None)
         tables = [t for t, place in places.items() if place.arrays == above]
-        if above is None:
+        if path in trains:
+            _compare_counters(path, leaf, fields["leaves"], result, axis=0)
+        elif above is None:
             _compare_leaf(path, leaf, fields["leaves"], result)
         elif again := [t for t in tables if t in result.again]:
             once = path[len(above)] == "extra"
@@ -97,7 +107,8 @@ def plan(
                 "log of removed keys begins again, so the next delta compares keys."
             )
         elif path[len(above)] == "counters" and fewer:
-            _compare_counters(path, leaf, fields["leaves"], result)
+            _compare_counters(path, leaf, fields["leaves"], result, axis=1)
+            result.donated.append(path)
         else:
             _compare_leaf(path, leaf, fields["leaves"], result)
             result.donated.append(path)
@@ -297,22 +308,18 @@ def _compare_leaf(
 
 
 def _compare_counters(
-    path: Path, leaf: Any, saved: Mapping[str, Any], result: Plan
+    path: Path, leaf: Any, saved: Mapping[str, Any], result: Plan, axis: int
 ) -> None:
     """Counters of an earlier version are followed by zeros."""
     found = saved.get(_spelled(path))
     now = tuple(leaf.shape)
     before = tuple[int, ...](() if found is None else found[0])
-    is_part = (
-        len(before) == len(now)
-        and before[:1] + before[2:] == now[:1] + now[2:]
-        and before[1] <= now[1]
-    )
-    if not is_part:
+    rest, same = (x[:axis] + x[axis + 1 :] for x in (before, now))
+    fewer = len(before) == len(now) and before[axis] < now[axis]
+    if not fewer or rest != same:
         _compare_leaf(path, leaf, saved, result)  # says what differs
         return
     result.directly.append(path)
-    result.donated.append(path)
     result.padded[path] = before
     result.notes.append(
         f"'{_spelled(path)}' was saved by a version with fewer counters: those that "

@@ -48,6 +48,7 @@ from jax_dynemb.ops import (
 from jax_dynemb.rows import PIN
 from jax_dynemb.stores import Store
 from jax_dynemb.table import Tables
+from jax_dynemb.tt import restored
 
 
 class Restored(NamedTuple):
@@ -129,7 +130,8 @@ def restore(
     given = _shardings.placed(leaves, places, tables)
     free = _shardings.uncommitted(leaves, places, tables)
     leaves, longer = _uneven.targets(_tiers.targets(given, places), places)
-    plan = _compare.plan(fields, leaves, places, strict)
+    trains = _tree.train_counters(tree)
+    plan = _compare.plan(fields, leaves, places, trains, strict)
     below = _below.open_commits(folder, fields, stores, places)
     if not allow_drop:
         _room.check_brought_up(folder, fields, places, below)
@@ -144,6 +146,8 @@ def restore(
     leaves = _uneven.as_given(leaves, given, places, plan.directly)
     drawn = new_run(any(map(is_shared, leaves.values())))
     _extend_lineages(leaves, places, plan, drawn)
+    for at in trains & set(plan.directly):
+        leaves[at] = _like(leaves[at], restored(np.array(on_host(leaves[at])), drawn))
     _count_pins(folder, fields, leaves, places, plan)
     for path, device in free.items():
         leaves[path] = _shardings.released(leaves[path], device)
@@ -152,8 +156,8 @@ def restore(
     notes = room.notes + plan.notes
     for table in plan.again:
         notes += _read_again(folder, fields, leaves, places[table], table, plan, drawn)
-    restored = {at: p for at, p in places.items() if at not in plan.again}
-    leaves = _tiers.tiered(leaves, given, restored)
+    as_saved = {at: p for at, p in places.items() if at not in plan.again}
+    leaves = _tiers.tiered(leaves, given, as_saved)
     notes += _counts.carry_counts(folder, fields, leaves, places, plan)
     for table, store in below.items():
         notes += _with_store(folder, fields, leaves, places[table], table, store, plan)
@@ -252,8 +256,8 @@ def _read_directly(
 
 def _padded(counters: jax.Array, now: jax.ShapeDtypeStruct) -> jax.Array:
     """Zeros behind the counters that an earlier version had."""
-    missing = now.shape[1] - counters.shape[1]
-    widths = ((0, 0), (0, missing), (0, 0))
+    pairs = zip(counters.shape, now.shape, strict=True)
+    widths = [(0, after - before) for before, after in pairs]
     pad = jax.jit(lambda x: jnp.pad(x, widths), out_shardings=now.sharding)
     return pad(counters)
 
@@ -275,9 +279,14 @@ def _extend_lineages(
         words = np.array(on_host(leaves[path]))
         for rows in tables:
             words[rows] = extended(words[rows], drawn)
-        leaves[path] = jax.make_array_from_callback(
-            words.shape, leaves[path].sharding, words.__getitem__
-        )
+        leaves[path] = _like(leaves[path], words)
+
+
+def _like(leaf: Any, words: np.ndarray) -> Any:
+    """Puts words where an array lies."""
+    if not isinstance(leaf, jax.Array):
+        return words
+    return jax.make_array_from_callback(words.shape, leaf.sharding, words.__getitem__)
 
 
 def _count_pins(
@@ -298,9 +307,7 @@ def _count_pins(
         words = np.array(on_host(leaves[path]))
         own = words.view(np.uint64)[place.coll.engine.counter_rows(place.name)]
         own[0, column] = pinned
-        leaves[path] = jax.make_array_from_callback(
-            words.shape, leaves[path].sharding, words.__getitem__
-        )
+        leaves[path] = _like(leaves[path], words)
 
 
 def _check_arrays(item: FilePath, wanted: Mapping[_tree.Path, Any]) -> None:

@@ -23,6 +23,7 @@ from jax_dynemb.nnx.interface import TableModule, is_graph_node
 from jax_dynemb.ops import TableState, refuse_packed
 from jax_dynemb.rows import Schema
 from jax_dynemb.table import Tables, check_not_donated, check_values
+from jax_dynemb.tt import TTState
 
 Path = tuple[str, ...]
 
@@ -92,6 +93,13 @@ def table_states(tree: Any) -> dict[Path, TableState]:
     plain = jax.tree.map(_state_of, tree, is_leaf=is_graph_node)
     leaves, _ = jax.tree_util.tree_flatten_with_path(plain, is_leaf=_is_table)
     return {_path(keys): leaf for keys, leaf in leaves if _is_table(leaf)}
+
+
+def train_counters(tree: Any) -> set[Path]:
+    """Finds the counters of the tensor trains of a tree."""
+    plain = jax.tree.map(_state_of, tree, is_leaf=is_graph_node)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(plain, is_leaf=_is_train)
+    return {(*_path(keys), "counters") for keys, leaf in leaves if _is_train(leaf)}
 
 
 def nested(leaves: Mapping[Path, Any]) -> dict[str, Any]:
@@ -238,6 +246,10 @@ def _take_state(node: Any, new: Any) -> Any:
 
 def _is_table(node: Any) -> bool:
     return isinstance(node, TableState)
+
+
+def _is_train(node: Any) -> bool:
+    return isinstance(node, TTState)
 
 
 def _path(keys: Any) -> Path:

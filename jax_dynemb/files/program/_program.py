@@ -33,19 +33,19 @@ _CUSTOM_CALLS = (
     "dynemb_sum_rows",
 )
 
-for _type, _name in ((TTState, "TTState"), (Jagged, "Jagged")):
+jax.export.register_pytree_node_serialization(
+    Jagged,
+    serialized_name="jax_dynemb.Jagged",
+    serialize_auxdata=lambda _: b"",
+    deserialize_auxdata=lambda _: (),
+)
+for _type, _name in ((TableState, "TableState"), (TTState, "TTState")):
     jax.export.register_pytree_node_serialization(
         _type,
         serialized_name=f"jax_dynemb.{_name}",
-        serialize_auxdata=lambda _: b"",
-        deserialize_auxdata=lambda _: (),
+        serialize_auxdata=lambda names: names[0].encode(),  # of its arrays, or ""
+        deserialize_auxdata=lambda data: (bytes(data).decode(),),
     )
-jax.export.register_pytree_node_serialization(
-    TableState,
-    serialized_name="jax_dynemb.TableState",
-    serialize_auxdata=lambda names: names[0].encode(),  # of its arrays, or ""
-    deserialize_auxdata=lambda data: (bytes(data).decode(),),
-)
 
 
 def program(

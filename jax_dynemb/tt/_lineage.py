@@ -1,0 +1,129 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which moment of which run a tensor train is: the words behind its counters.
+
+They say what the counters of any table say (core/lineage.h). No kernel draws a nonce
+here: it is a chain of hashes of what lookups and updates were given, see ``digest``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb.ops import Latest
+
+# Counters come first; a later version may have more of them.
+_COUNTED, _RING = 8, 16
+_RUN = slice(_COUNTED, _COUNTED + 4)
+_MOMENT, _CHAIN, _NONCES = _RUN.stop, _RUN.stop + 1, _RUN.stop + 2
+WORDS = _NONCES + 2 * _RING
+
+
+def first_counters(run: Any, seed: Any) -> jax.Array:
+    """Makes the counters of a state that has counted nothing, uint32[WORDS].
+
+    Args:
+      run: uint32[3, 2], see ``new_run``; zeros for a state that has none.
+      seed: uint32[2]. A compiled ``init`` has one run for all of its seeds.
+    """
+    words, seed = jnp.asarray(run).reshape(6), jnp.asarray(seed)
+    chain = _mixed(words[4] ^ seed[0] * 3 ^ seed[1] * 5)
+    counted = jnp.zeros(_COUNTED, jnp.uint32)
+    rest = jnp.zeros(WORDS - _CHAIN - 1, jnp.uint32)
+    moment = jnp.zeros(1, jnp.uint32)
+    return jnp.concatenate([counted, words[:4], moment, chain[None], rest])
+
+
+def added(counters: jax.Array, counts: jax.Array) -> jax.Array:
+    """Adds to the first counters."""
+    return counters + jnp.pad(counts, (0, WORDS - counts.shape[0]))
+
+
+def latest(counters: Any) -> Latest:
+    """Returns the run and the latest lookups of a state, to compare stamps with."""
+    low, high = counters[_MOMENT], counters[_MOMENT] & 0
+    xp = np if isinstance(counters, np.ndarray) else jnp
+    run = counters[_RUN.start : _RUN.start + 2]
+    return Latest(run, xp.stack([low, high]), counters[_NONCES:].reshape(_RING, 2))
+
+
+def digest(*arrays: jax.Array | None) -> jax.Array:
+    """Hashes arrays of 32-bit numbers, uint32[]; equal ones in another order differ."""
+    total = jnp.zeros((), jnp.uint32)
+    for array in arrays:
+        if array is None:
+            continue
+        words = jax.lax.bitcast_convert_type(array, jnp.uint32).reshape(-1)
+        odd = 2 * jnp.arange(words.shape[0], dtype=jnp.uint32) + 1
+        total = total * 31 + jnp.sum(words * odd, dtype=jnp.uint32)
+    return total
+
+
+@jax.jit
+def looked_up(counters: jax.Array, given: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Counts a training lookup.
+
+    Args:
+      counters: uint32[WORDS].
+      given: the digest of what was looked up.
+
+    Returns:
+      Its stamp, uint32[1, 8] (core/stamp.h), and the new counters.
+    """
+    moment = counters[_MOMENT : _MOMENT + 1] + 1
+    chain = _mixed(counters[_CHAIN : _CHAIN + 1] + given)
+    nonce = jnp.concatenate([chain, moment])
+    ring, run = counters[_NONCES:], counters[_RUN]
+    stamp = jnp.concatenate([run[:2], moment, moment & 0, nonce, ring[:2]])
+    new = [counters[:_MOMENT], moment, chain, nonce, ring[:-2]]
+    return stamp[None], jnp.concatenate(new)
+
+
+@jax.jit
+def updated(counters: jax.Array, given: jax.Array) -> jax.Array:
+    """Counts an update: later lookups differ from those of a branch without it.
+
+    Args:
+      counters: uint32[WORDS].
+      given: the digest of its gradients.
+    """
+    chain = _mixed(counters[_CHAIN : _CHAIN + 1] + ~given)
+    rest = counters[_NONCES:]
+    return jnp.concatenate([counters[:_CHAIN], chain, rest])
+
+
+def cleared(counters: jax.Array) -> jax.Array:
+    """Makes the counters of the same run with initial cores: no lookup fits them."""
+    moment = counters[_MOMENT : _MOMENT + 1] + 1
+    chain = _mixed(counters[_CHAIN : _CHAIN + 1] + moment)
+    ring = jnp.zeros(2 * _RING, jnp.uint32)
+    counted = jnp.zeros(_COUNTED, jnp.uint32)
+    return jnp.concatenate([counted, counters[_RUN], moment, chain, ring])
+
+
+def restored(counters: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """Begins the next segment of a state that was restored.
+
+    Args:
+      counters: uint32[WORDS]. Those of an earlier version have zeros for their run: it
+        becomes the drawn one.
+      drawn: of this restore, see ``new_run``.
+    """
+    new, words = np.array(counters), np.ascontiguousarray(drawn).reshape(6)
+    if not new[_RUN].any():
+        new[_RUN] = words[:4]
+    new[_MOMENT] += np.uint32(1)
+    new[_CHAIN] = words[4]
+    new[_NONCES:] = 0
+    return new
+
+
+def _mixed(word: jax.Array) -> jax.Array:
+    """Mixes the bits of a word, as the end of MurmurHash3 does."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        word = (word ^ (word >> shift)) * jnp.uint32(factor)
+    return word ^ (word >> 16)
