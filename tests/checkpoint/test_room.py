@@ -59,6 +59,7 @@ MIXES = {
     "alone": ([SMALL], None),
     "shared": ([SMALL, OTHER], None),
     "mesh": ([SMALL, OTHER], 2),
+    "uneven": ([SMALL, OTHER], 3),
     "tier": (
         [dataclasses.replace(SMALL, tier=jde.tiers.host(hbm_fraction=0.5))],
         None,
