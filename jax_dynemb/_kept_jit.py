@@ -10,12 +10,13 @@ thousands of tables.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
-_MOST = 32  # values of static arguments, by function
+_MOST = 128  # values of static arguments, by function: two large collections of tables
 
 
 class _KeptJit:
@@ -32,6 +33,7 @@ class _KeptJit:
         self._function, self._static = function, static
         self._donated, self._inline = donated, inline
         self._kept = functools.lru_cache(_MOST)(self._jitted)
+        self._programs: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __call__(self, *args: Any) -> Any:
         program, rest = self._split(args)
@@ -41,6 +43,10 @@ class _KeptJit:
         """Lowers the function for arguments, or their types."""
         program, rest = self._split(args)
         return program.lower(*rest)
+
+    def _cache_size(self) -> int:
+        """Counts the programs that are kept."""
+        return sum(program._cache_size() for program in self._programs)
 
     def _split(self, args: Sequence[Any]) -> tuple[Any, list[Any]]:
         values = tuple(args[place] for place in self._static)
@@ -59,7 +65,9 @@ class _KeptJit:
         # jit would read the names of the arguments from the function that is wrapped.
         del function.__wrapped__
         donated = tuple(traced.index(place) for place in self._donated)
-        return jax.jit(function, donate_argnums=donated, inline=self._inline)
+        program = jax.jit(function, donate_argnums=donated, inline=self._inline)
+        self._programs.add(program)
+        return program
 
 
 def kept_jit(

@@ -14,19 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-# DynamicEmb itself writes "iters" of Adam only. Each of its optimizers asks for the
-# keys that it needs and passes over the others.
 OPTIMIZER_KEYS = {
-    "sgd": ["opt_type", "lr", "iters"],
+    "sgd": ["opt_type", "lr"],
     "adam": ["opt_type", "lr", "iters", "beta1", "beta2", "eps", "weight_decay"],
-    "exact_adagrad": ["opt_type", "lr", "iters", "eps", "initial_accumulator_value"],
-    "exact_row_wise_adagrad": [
-        "opt_type",
-        "lr",
-        "iters",
-        "eps",
-        "initial_accumulator_value",
-    ],
+    "exact_adagrad": ["opt_type", "lr", "eps", "initial_accumulator_value"],
+    "exact_row_wise_adagrad": ["opt_type", "lr", "eps", "initial_accumulator_value"],
 }
 COMMON_KEYS = ["evict_strategy", "dist_type", "step_score"]
 FILE = re.compile(r"(.*)_(emb_\w+|counter_\w+)\.rank_(\d+)\.world_size_(\d+)")

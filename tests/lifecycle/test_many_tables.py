@@ -17,7 +17,7 @@ def programs() -> int:
     return len(jax.devices("cpu")[0].client.live_executables())
 
 
-def test_one_hundred_eager_tables():
+def test_eager_tables_beyond_those_that_are_kept():
     alive = []
 
     def use(number: int) -> None:
@@ -31,7 +31,7 @@ def test_one_hundred_eager_tables():
         for number in range(_MOST + 1):
             use(number)
         before = programs()
-        for number in range(_MOST + 1, 100):
+        for number in range(_MOST + 1, _MOST + 31):
             use(number)
     finally:
         jax.config.update("jax_disable_most_optimizations", False)

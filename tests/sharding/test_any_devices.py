@@ -236,7 +236,7 @@ def test_advice_is_accepted_and_24_and_96_devices():
         "PATH": "/usr/bin:/bin",
     }
     result = subprocess.run(
-        [sys.executable, "-c", ADVICE],
+        [sys.executable, "-P", "-c", ADVICE],
         capture_output=True,
         text=True,
         env=environment,
