@@ -421,7 +421,7 @@ def test_dumps_of_other_writers(tmp_path):
     assert set(rows) == {7, 9, -5}
     np.testing.assert_array_equal(rows[9].values, values[3])
     assert "2 keys from -4 to -1 were left out" in " ".join(again.notes)
-    assert "scored as new" in " ".join(again.notes)
+    assert "the dump has no scores: rows are scored as new" in " ".join(again.notes)
 
 
 def test_an_import_replaces_what_was_there(dump):

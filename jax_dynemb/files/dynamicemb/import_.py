@@ -216,6 +216,9 @@ class _Reader:
                 "scored as new."
             )
             return False
+        if self.dump.score_words == 0:
+            self.notes.append("the dump has no scores: rows are scored as new.")
+            return False
         if self.dump.score_words == 1 and theirs in (None, ours):
             self._check_range()
             return (
