@@ -28,8 +28,8 @@ class TTState:
       optimizer: the state of the config's optimizer.
       seed: uint32[2], of the initial cores.
       counters: uint32[46]: ids of training lookups without a row; bags that were cut;
-        gradients that were not finite; rows of updates for other states. The words from the ninth on say
-        which run and moment this is (``_lineage``).
+        gradients that were not finite; rows of updates for other states. The words
+        from the ninth on say which run and moment this is (``_lineage``).
       name: static, of the table, so that the state of another one of equal shapes is
         refused at no cost; "" where it is not known.
     """
