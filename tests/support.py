@@ -42,7 +42,7 @@ class HostJagged:
 def without_identity(counters: Any) -> np.ndarray:
     """Returns counters with zeros for what differs between two runs of one program.
 
-    Arrays of another shape are returned as they are, so leaves of any tree may be given.
+    Arrays of another shape are returned as they are, so any tree may be given.
     """
     result = np.array(counters)
     names = _ffi.constants()["counters"]
