@@ -74,8 +74,8 @@ Stamp make_stamp(Random& random, Table const& table) {
 bool leads_to(Stamp const& stamp, Table const& table) {
   auto const nonce = stamp.moment.nonce;
   auto const place = kNonces + stamp.moment.number % kNumNonces;
-  auto const is_known = nonce == table.counter(kNonce) ||
-                        nonce == table.counter(static_cast<Counter>(place));
+  auto const is_known =
+      nonce == table.counter(kNonce) || nonce == table.counter(static_cast<Counter>(place));
   return nonce != 0 && stamp.run == table.counter(kStamp) && is_known;
 }
 
