@@ -23,6 +23,7 @@ _MOMENT, _CHAIN, _NONCES = _RUN.stop, _RUN.stop + 1, _RUN.stop + 2
 WORDS = _NONCES + 2 * _RING
 
 
+@jax.jit
 def first_counters(run: Any, seed: Any) -> jax.Array:
     """Makes the counters of a state that has counted nothing, uint32[WORDS].
 
