@@ -124,7 +124,7 @@ struct Ranking {
   }
 
   DYNEMB_HD uint64_t of_given(uint64_t score, Bucket const& bucket, int place) const {
-    auto const given = given_scores(bucket)[place];
+    auto const given = atomic_load(given_scores(bucket) + place);
     auto const goes = given < stays && !is_pinned(score) && ((score ^ clock) & bits) != 0;
     return goes ? given : kNeverGoes;
   }
