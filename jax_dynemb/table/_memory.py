@@ -16,7 +16,7 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh import Placement
 from jax_dynemb.ops import array_shapes
-from jax_dynemb.tt import TTConfig, core_optimizer
+from jax_dynemb.tt import TTConfig, TTState, core_optimizer
 
 _LIMIT = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB"
 _DEFAULT_GIB = 64
@@ -41,9 +41,10 @@ def memory(
 
 
 def _of_cores(table: TTConfig, shards: int) -> dict[str, int]:
-    cores = [jax.ShapeDtypeStruct(s, jnp.float32) for s in table.core_shapes]
-    optimizer = jax.eval_shape(core_optimizer(table.optimizer).init, tuple(cores))
-    return {"hbm": shards * _bytes((cores, optimizer)), "pinned_host": 0}
+    cores = tuple(jax.ShapeDtypeStruct(s, jnp.float32) for s in table.core_shapes)
+    optimizer = jax.eval_shape(core_optimizer(table.optimizer).init, cores)
+    state = jax.eval_shape(TTState.of, cores, optimizer)
+    return {"hbm": shards * _bytes(state), "pinned_host": 0}
 
 
 def _of_table(table: TableConfig, placement: Placement | None) -> dict[str, int]:

@@ -118,7 +118,7 @@ def test_shapes_out_of_range_are_refused(arguments, fix):
 def test_gradients_of_other_rows_are_refused():
     config = jde.TTConfig("t", 16, 100, 2, pooling="sum")
     state = jde.tt.init(config, 0)
-    rows, residual, _ = jde.tt.lookup(config, state, jde.ids([[1, 2], [3, -1]]))
+    rows, residual, state = jde.tt.lookup(config, state, jde.ids([[1, 2], [3, -1]]))
     with pytest.raises(ValueError, match="Pass the gradients of these rows"):
         jde.tt.core_gradients(config, state, residual, rows[:1])
     with pytest.raises(ValueError, match="has no optimizer"):
