@@ -38,7 +38,6 @@ from jax_dynemb.engines.shard._grow_tier import with_grown_homes as with_grown_h
 from jax_dynemb.engines.shard._insert import NewRows as NewRows
 from jax_dynemb.engines.shard._insert import checked as checked
 from jax_dynemb.engines.shard._insert import insert as insert
-from jax_dynemb.engines.shard._insert import not_lookups as not_lookups
 from jax_dynemb.engines.shard._insert import same_clock as same_clock
 from jax_dynemb.engines.shard._insert import store as store
 from jax_dynemb.engines.shard._insert import touched as touched

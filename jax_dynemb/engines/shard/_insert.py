@@ -127,18 +127,11 @@ def _without_nonfinite(
     return jnp.where(finite.reshape(by_row), ids, padding), new
 
 
-def not_lookups(
-    new: Mapping[str, TableState], old: Mapping[str, TableState]
-) -> dict[str, TableState]:
-    """The states after lookups that are no training."""
-    return {name: _not_a_lookup(state, old[name]) for name, state in new.items()}
-
-
 def touched(
     new: Mapping[str, TableState], old: Mapping[str, TableState]
 ) -> dict[str, TableState]:
     """The states after lookups of serving: no training, and no row came or left."""
-    result = not_lookups(new, old)
+    result = {name: _not_a_lookup(state, old[name]) for name, state in new.items()}
     for name, state in result.items():
         tier, before = state.tier, old[name].tier
         if tier is not None and before is not None:

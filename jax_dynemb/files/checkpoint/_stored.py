@@ -69,10 +69,7 @@ def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTabl
     Raises:
       DamagedFileError: its arrays are not what its schema says.
     """
-    schema = Schema.from_json(fields["tables"][path])
-    if schema.arrays:
-        path = "/".join([*path.split("/")[:-1], schema.arrays])
-    arrays = _Arrays(folder, path, schema, layout_of(fields))
+    schema, arrays = _arrays_of(folder, fields, path)
     words = arrays.counters()
     counters = counter_values_of(words)
     return StoredTable(
@@ -96,11 +93,18 @@ def open_counter(
     Raises:
       DamagedFileError: its arrays are not what its schema says.
     """
+    _, arrays = _arrays_of(folder, fields, path)
+    return arrays.counter() if arrays.has_counter(fields) else None
+
+
+def _arrays_of(
+    folder: Path, fields: Mapping[str, Any], path: str
+) -> tuple[Schema, _Arrays]:
     schema = Schema.from_json(fields["tables"][path])
     if schema.arrays:
         path = "/".join([*path.split("/")[:-1], schema.arrays])
     arrays = _Arrays(folder, path, schema, layout_of(fields))
-    return arrays.counter() if arrays.has_counter(fields) else None
+    return schema, arrays
 
 
 def _counted(table: _Arrays) -> tuple[np.ndarray, np.ndarray]:
