@@ -131,11 +131,8 @@ def prepare(
 ) -> tuple[FeatureLayout, FeatureInput]:
     """Brings the ids of one feature into the form that kernels take.
 
-    Args:
-      config: the feature's table.
-      feature: its name.
-      ids: an array of ids of any leading shape, or a ``Jagged``.
-      weights: one float per id, in the shape of the ids, or None.
+    ``ids`` is an array of any leading shape, or a ``Jagged``; ``weights`` has its
+    shape.
 
     Raises:
       TypeError: the dtype of the ids does not suit the table.
