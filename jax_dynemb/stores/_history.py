@@ -93,11 +93,7 @@ class History:
     ) -> History:
         """Adds a commit, which replaces one of the same name.
 
-        Args:
-          tag: its name.
-          step: of the training.
-          keep: how many stay; 0: names alone, without epochs.
-          identity: of the table and the moment that the rows are of.
+        ``keep`` commits stay; with 0 names alone, without epochs.
         """
         others = [each for each in self.commits if each.tag != tag]
         if not keep:

@@ -107,10 +107,8 @@ def manifest_path(folder: Path, tag: str) -> Path:
 def write_manifest(folder: Path, manifest: Manifest, live: np.ndarray) -> None:
     """Writes both files of a commit; it is one when the second has its name.
 
-    Args:
-      folder: of the log.
-      manifest: without ``live_crc``, which is computed here.
-      live: uint64[...], the bits of all segments one after the other.
+    ``live`` is uint64[...], the bits of all segments one after the other; its checksum
+    is computed here.
     """
     with new_file(live_path(folder, manifest.number)) as draft:
         draft.write_bytes(live.tobytes())
@@ -195,11 +193,7 @@ def read_live(folder: Path, manifest: Manifest) -> list[np.ndarray]:
 
 
 def manifests(folder: Path) -> tuple[list[Manifest], list[DamagedFileError]]:
-    """Reads all manifests of a log.
-
-    Returns:
-      Those that can be read, the first commit first; and the errors of the others.
-    """
+    """Reads a log's manifests, the first commit first; and the errors of the others."""
     for _ in range(_TRIES):
         good, bad, vanished = [], [], False
         for path in sorted((folder / COMMITS).glob("*.json")):

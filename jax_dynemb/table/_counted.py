@@ -60,13 +60,7 @@ def _with_scores(table: TableConfig, index: jax.Array) -> jax.Array:
 
 
 def warn_of_untrained(engine: Engine, state: States, table: Any) -> None:
-    """Warns of a table that is read without ever having been updated.
-
-    Args:
-      engine: of the tables.
-      state: the tables.
-      table: which one; a tensor train does not count its lookups.
-    """
+    """Warns of a table that is read without ever having been updated."""
     dynamic = table.name in engine.catalog.dynamic
     arrays = state[engine.state_name(table.name)]
     if dynamic and arrays.counters.is_fully_addressable:

@@ -66,11 +66,7 @@ def given_of(
 def _split(
     tables: Catalog[Any], ids: ByName, scores: ByName
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Separates scores of tables from those of features; one name may be both.
-
-    Raises:
-      ValueError: a pair of words may be either.
-    """
+    """Separates scores of tables from those of features; one name may be both."""
     by_table, by_feature = {}, {}
     for name, x in scores.items():
         of_table = np.shape(x) == ()

@@ -30,9 +30,6 @@ class Moments:
 
         It comes before any of its rows moves, so the stores stay as they were.
 
-        Args:
-          departed: see ``Tables.take_departed``.
-
         Raises:
           ValueError: the state is of another run, or does not come out of the latest.
         """

@@ -64,10 +64,8 @@ def verify_checksums(
 ) -> None:
     """Reads every file and compares; of several processes each reads a part.
 
-    Args:
-      directory: of the files.
-      later: says of a file's name that ``checker`` will see its bytes.
-      advance: called with numbers of bytes that have been read.
+    ``later`` says of a name that ``checker`` will see its bytes; ``advance`` counts
+    bytes.
 
     Raises:
       DamagedFileError: a file is missing, too short, altered or without checksums; it
@@ -124,9 +122,6 @@ def check_links(directory: Path) -> None:
     """Refuses links that lead out of a checkpoint, which other programs could change.
 
     The directory itself may be one.
-
-    Args:
-      directory: of the files.
 
     Raises:
       DamagedFileError: a file or directory below is such a link.

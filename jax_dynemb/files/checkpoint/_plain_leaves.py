@@ -77,11 +77,7 @@ def _comes_back(leaf: Any) -> bool:
 
 
 def as_stored(leaf: Any) -> Any:
-    """Returns what orbax stores of a leaf, or reads for it.
-
-    Args:
-      leaf: any; arrays and what is not known stay as they are.
-    """
+    """Returns what orbax stores of a leaf, or reads for it; arrays as they are."""
     if isinstance(leaf, np.generic) and not isinstance(leaf, np.str_ | np.bytes_):
         return np.asarray(leaf)
     if isinstance(leaf, bytes):
@@ -95,12 +91,7 @@ def as_stored(leaf: Any) -> Any:
 
 
 def as_given(leaf: Any, stored: Any) -> Any:
-    """Returns a value that was read, as the type that a leaf is.
-
-    Args:
-      leaf: of the user's tree.
-      stored: what orbax read for ``as_stored`` of it.
-    """
+    """Returns a value that orbax read for ``as_stored``, as the type of a leaf."""
     if isinstance(leaf, np.generic) and isinstance(stored, np.ndarray):
         return stored[()]
     if isinstance(leaf, bytes):

@@ -131,11 +131,7 @@ def check_arrays(leaves: Mapping[Path, Any]) -> None:
 
 
 def check_shared(leaves: Mapping[Path, Any]) -> None:
-    """Checks that each of several processes has a part in every array.
-
-    Raises:
-      ValueError: an array is one process's own.
-    """
+    """Refuses an array that is one process's own, where several save."""
     if jax.process_count() == 1:
         return
     for path, leaf in leaves.items():
@@ -186,17 +182,9 @@ def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
 
 
 def _check_config(made: Mapping[str, Any], path: Path, state: TableState) -> None:
-    """Checks that arrays have the sizes of a collection, such as after a growth.
+    """Refuses arrays of other sizes than a collection's, such as after a growth.
 
     Counters are left out: a later version has more of them.
-
-    Args:
-      made: the types of what the collection makes.
-      path: of the arrays.
-      state: the arrays.
-
-    Raises:
-      ValueError: they belong to other tables.
     """
     found, expected = (
         {jax.tree_util.keystr(keys): (tuple(x.shape), x.dtype.name) for keys, x in of}

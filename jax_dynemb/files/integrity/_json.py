@@ -34,12 +34,7 @@ def file_bytes(path: Path) -> int:
 
 
 def file_inside(folder: Path, name: str, source: Path) -> Path:
-    """The path of a name that was read from a file.
-
-    Args:
-      folder: where the file must lie.
-      name: relative, with "/" between its parts.
-      source: the file with the name.
+    """Returns the path of a name, "/" between its parts, that ``source`` contains.
 
     Raises:
       DamagedFileError: the name, or a link on its way, leads out of the folder.
@@ -66,11 +61,7 @@ def read_json(path: Path) -> Fields:
 
 
 def parse_json(path: Path, data: bytes | str) -> Fields:
-    """Returns the object in some JSON.
-
-    Args:
-      path: the file that it is of.
-      data: in UTF-8.
+    """Returns the object in the UTF-8 text of a JSON file.
 
     Raises:
       DamagedFileError: it is no JSON object, or has a name twice.

@@ -79,11 +79,8 @@ def verify_files(
 ) -> None:
     """Reads files and compares them with what is known about them.
 
-    Args:
-      folder: that they are in.
-      entries: by name.
-      sizes_only: says of a name that the contents will be compared elsewhere.
-      advance: called with numbers of bytes that have been read.
+    ``sizes_only`` says of a name that its contents will be compared elsewhere;
+    ``advance`` counts bytes.
 
     Raises:
       DamagedFileError: a file is missing, has another size or other contents.

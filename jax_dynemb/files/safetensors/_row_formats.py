@@ -34,11 +34,7 @@ class RowFormat:
         return -(-dim // self.per_item)
 
     def encode(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Rows as stored: "rows" [n, width], and "scales" float32[n] if it has them.
-
-        Args:
-          rows: [n, dim] of any float type.
-        """
+        """Returns "rows" [n, width], and "scales" float32[n] if the format has them."""
         if not self.levels:
             return {"rows": rows.astype(self.dtype)}
         wide = rows.astype(np.float32)
@@ -68,11 +64,7 @@ FORMATS = {
 
 
 def row_format(dtype: Any) -> RowFormat:
-    """Returns the format of a dtype or its name.
-
-    Raises:
-      ValueError: it is none of the four.
-    """
+    """Returns the format of a dtype or its name; ValueError if it is none of four."""
     name = dtype_name(dtype)
     if name not in FORMATS:
         raise ValueError(f"dtype must be one of {list(FORMATS)}, not {dtype!r}")

@@ -99,11 +99,7 @@ class Header:
         return sum(tensor.end - tensor.begin for tensor in self.tensors.values())
 
     def tensor(self, name: str) -> Tensor:
-        """One tensor.
-
-        Raises:
-          DamagedFileError: there is none of this name.
-        """
+        """Returns one tensor; DamagedFileError if there is none of this name."""
         if name not in self.tensors:
             raise DamagedFileError(self.path, f"it has no tensor '{name}'")
         return self.tensors[name]
@@ -138,11 +134,7 @@ def read_header(path: Path) -> Header:
 
 
 def verify(header: Header, advance: Advance | None = None) -> None:
-    """Reads all tensors and compares them with their checksums, if there are any.
-
-    Raises:
-      DamagedFileError: a block does not match.
-    """
+    """Compares all tensors with their checksums, if any, or raises DamagedFileError."""
     if header.sums is None:
         return
     ranges = [

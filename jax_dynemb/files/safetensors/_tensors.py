@@ -36,11 +36,7 @@ _FIRST_RESERVED, _LAST_RESERVED = -4, -1
 def read_tensor(
     header: Header, name: str, first: int = 0, last: int | None = None
 ) -> np.ndarray:
-    """A tensor, or some rows of it, in memory.
-
-    Raises:
-      DamagedFileError: the file became shorter.
-    """
+    """Reads a tensor, or some rows of it; DamagedFileError if it became shorter."""
     tensor = header.tensor(name)
     dtype = _DTYPES[tensor.dtype]
     rows, *rest = tensor.shape
@@ -56,10 +52,7 @@ def read_tensor(
 
 
 def check_table(header: Header) -> tuple[int, int]:
-    """Checks the tensors of a file with all rows of a table.
-
-    Returns:
-      Rows and columns.
+    """Checks the tensors of a file with all rows; returns rows and columns.
 
     Raises:
       DamagedFileError: shapes or dtypes do not fit, or keys do not ascend.
