@@ -14,14 +14,7 @@ Cores = Sequence[np.ndarray]
 
 
 def tt_table(cores: Cores) -> np.ndarray:
-    """Multiplies all cores out.
-
-    Args:
-        cores: float[p_t, R_t, q_t, R_{t+1}].
-
-    Returns:
-        float64[prod(p), prod(q)].
-    """
+    """Multiplies all cores [p_t, R_t, q_t, R_{t+1}] out: float64[prod(p), prod(q)]."""
     whole, _ = _joined(cores, last=1)
     return whole[:, :, 0]
 

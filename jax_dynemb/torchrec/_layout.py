@@ -72,11 +72,7 @@ def strides_of(
 ) -> tuple[tuple[str, ...], tuple[int, ...], int, Ranks | None]:
     """Computes the bags of each key, the common stride, and the bags on each rank.
 
-    Args:
-      keys: names.
-      bags: of all keys together.
-      stride: bags of each key, or None.
-      ranks: ``stride_per_key_per_rank``: a list of bag counts for each key.
+    ``ranks`` is ``stride_per_key_per_rank``: a list of bag counts for each key.
 
     Raises:
       ValueError: they contradict each other.
