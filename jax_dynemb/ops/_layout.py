@@ -56,7 +56,6 @@ class FeatureLayout:
     """Describes the static shape of one feature in one call.
 
     Attributes:
-      feature: its name.
       table: the name of its table.
       pooling: "none", "sum", "mean" or "no_rows".
       given_shape: shape of the ids as given, without the axis of the two words.

@@ -46,11 +46,7 @@ class _CallBatch:
     """Describes one call of several.
 
     Attributes:
-      tables: their numbers.
-      configs: of these.
-      inputs: of their features.
       views: where the features' rows go.
-      arrays: that features share.
     """
 
     tables: Indices

@@ -35,7 +35,6 @@ class FeatureResidual:
       offsets: int32[num_bags + 1], or None.
       weights: float32[num_ids], or None.
       scale: float32[num_bags], what a mean multiplied by, or None.
-      layout: the static part.
     """
 
     ids: jax.Array

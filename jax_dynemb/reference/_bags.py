@@ -17,7 +17,6 @@ class Bags:
         valid: bool[n], false for padding.
         bag: int[n], the output row of each id.
         shape: shape of the output without its last axis.
-        input_shape: shape of the ids.
     """
 
     keys: np.ndarray

@@ -31,15 +31,7 @@ def tt_row_numbers(
 def tt_lookup(
     cores: Cores, rows: np.ndarray, ids: Any, weights: Any, pooling: str | None
 ) -> np.ndarray:
-    """Pools rows of the dense table.
-
-    Args:
-        cores: of the table.
-        rows: int64[n], the row of each id, -1 for a zero row.
-        ids: as a lookup takes them.
-        weights: one for each id, or None.
-        pooling: None, "sum" or "mean".
-    """
+    """Pools rows of the dense table; ``rows`` int64[n] is -1 for a zero row."""
     table = tt_table(cores)
     found = np.where(rows[:, None] < 0, 0.0, table[np.maximum(rows, 0)])
     return pool(bags_of(ids, pooling is not None), found, weights, pooling)

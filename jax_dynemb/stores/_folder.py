@@ -28,15 +28,9 @@ _REMOVED_AT_ONCE = 8  # manifests, before the disk has forgotten them
 
 
 class WriterLock:
-    """Keeps other writers out of a directory, of this process too.
+    """Keeps other writers out of a directory, of this process too; RuntimeError if any.
 
     It ends with the process, however that ends.
-
-    Args:
-      folder: of the log.
-
-    Raises:
-      RuntimeError: another ``Log`` writes there.
     """
 
     def __init__(self, folder: Path):

@@ -46,15 +46,11 @@ class Manifest:
     """Describes one commit.
 
     Attributes:
-      tag: its name.
       number: grows with each commit of a log.
       before: numbers of the commits that it came from, the latest first.
-      step: of the training.
       store: a random number that all segments of the log have.
-      layout: of the rows.
       segments: in order of number.
       live_crc: CRC-32C of the file that says which records are live.
-      rows: how many there are.
       digest: the sum of the hashes of their keys.
       identity: of the table and the moment that the rows are of; None if no feed or
         export said it.
@@ -80,8 +76,7 @@ class Newest(NamedTuple):
     """Names the newest commit, since the others can not tell that it is gone.
 
     Attributes:
-      tag: its name.
-      number: likewise. A commit of a higher number may follow: a writer was killed
+      number: of that commit. A commit of a higher number may follow: a writer was killed
         before it named that one here.
     """
 

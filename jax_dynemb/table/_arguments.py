@@ -47,9 +47,7 @@ def check_flag(call: str, name: str, flag: Any) -> None:
 def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
     """Sorts the ids of a lookup into the order of the configs.
 
-    Args:
-      tables: the collection.
-      ids: by feature; or what says them with ``jagged_by_feature()``.
+    They are by feature, or what says them with ``jagged_by_feature()``.
 
     Raises:
       TypeError: something else than a dict of ids.
@@ -174,9 +172,6 @@ def check_ids(config: TableConfig | TTConfig, feature: str, ids: Any) -> None:
     """Refuses what is no array of ids, and pairs of words for 32-bit keys.
 
     Nothing tells uint32[n, 2] with two 32-bit ids a row from n ids of ``jde.ids``.
-
-    Raises:
-      TypeError: with what to write.
     """
     _refuse_state(feature, ids)
     if isinstance(ids, Mapping):

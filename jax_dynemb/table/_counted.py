@@ -21,14 +21,7 @@ from jax_dynemb.ops import scores_of_index
 def counted(
     engine: Engine, state: States, arrays: str, table: TableConfig
 ) -> tuple[np.ndarray, np.ndarray]:
-    """See ``Tables.counted``.
-
-    Args:
-      engine: of the tables.
-      state: the tables.
-      arrays: the name of the table's arrays there.
-      table: which one.
-    """
+    """Reads the keys and counts of ``Tables.counted``."""
     rule = table.admission
     if not isinstance(rule, Frequency) or not rule.counts_keys:
         raise ValueError(

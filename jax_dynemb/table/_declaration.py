@@ -23,11 +23,7 @@ def dynamic(configs: Iterable[Any]) -> tuple[TableConfig, ...]:
 
 
 def configs_of(tables: Any) -> tuple[Any, ...]:
-    """Checks the configs that ``Tables`` takes.
-
-    Raises:
-      TypeError: it is no list of ``TableConfig`` and ``TTConfig``.
-    """
+    """Checks that ``Tables`` takes a list of ``TableConfig`` and ``TTConfig``."""
     if isinstance(tables, (TableConfig, TTConfig)):
         raise TypeError(
             f"Tables takes a list of {type(tables).__name__}, not a single one: write "

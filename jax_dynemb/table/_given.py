@@ -31,12 +31,8 @@ def given_of(
 ) -> Given:
     """Returns what moves scores in one lookup, 0 where nothing was passed.
 
-    Args:
-      tables: the collection.
-      ids: by feature, in the order of the configs.
-      scores: numbers by table, arrays by feature.
-      counts: arrays by feature.
-      now: the words of the time.
+    ``ids`` and ``counts`` are by feature; ``scores`` are numbers by table, arrays by
+    feature. ``now`` has the words of the time.
 
     Raises:
       TypeError: something else than dicts, numbers that are no integers, or a time

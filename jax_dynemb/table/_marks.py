@@ -129,11 +129,7 @@ class Delta:
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """Streams chunks from the first one on at each iteration.
-
-    Attributes:
-      begin: starts a new iteration.
-    """
+    """Streams chunks from the first one on at each iteration."""
 
     begin: Callable[[], Iterator[Exported]]
 

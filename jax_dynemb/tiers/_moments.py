@@ -16,9 +16,6 @@ class Moments:
     """Compares each state that a feed gets with the one before; one thread calls it.
 
     The first one is compared with what each store says of its rows.
-
-    Args:
-      stores: by table name.
     """
 
     def __init__(self, stores: Mapping[str, Store]):

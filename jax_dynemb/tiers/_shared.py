@@ -58,8 +58,6 @@ class Shared:
     holds of rows as they were.
 
     Attributes:
-      stores: by table name.
-      mover: the thread.
       trains: whether there is a feed that trains.
       first: number of its batch that comes next.
       was_beside: whether another feed has moved rows since it did.

@@ -35,8 +35,6 @@ class Offer:
     """Holds the rows of a coming batch that were in the store.
 
     Attributes:
-      table: its name.
-      number: of the batch.
       keys: int64[n], in order.
       packed: uint8[n, row_bytes].
       arrays: on the device and padded: ids, rows, optimizer states, scores. One for
@@ -81,7 +79,6 @@ class Traffic:
     restored. Meanwhile the row of the table counts.
 
     Attributes:
-      counts: events since the start.
       waiting: rows by key that the store refused.
     """
 

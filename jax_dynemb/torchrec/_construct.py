@@ -36,7 +36,6 @@ class Given:
     """The arguments of a constructor.
 
     Attributes:
-      keys: names.
       values: entries of all keys, one after the other.
       lengths: int[bags].
       weights: float[n] or None.

@@ -20,8 +20,6 @@ class Layout:
     """Where each key has its bags and its entries.
 
     Attributes:
-      keys: names.
-      strides: bags of each key.
       capacities: room for entries of each key. The region of a key begins where that
         of the key before it ends, and its live entries come first.
       stride: bags of every key, or of the largest one where they differ.

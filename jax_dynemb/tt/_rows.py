@@ -26,8 +26,6 @@ class _Split(NamedTuple):
 
     Attributes:
       cut: how many cores a prefix has.
-      prefixes: how many there are.
-      suffixes: likewise.
     """
 
     cut: int

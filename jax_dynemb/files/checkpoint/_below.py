@@ -25,11 +25,7 @@ _AT_ONCE = 1 << 16
 
 
 class Commits(Protocol):
-    """Describes a feed, of ``jde.tiers`` or ``jde.nnx``: it has the stores of tables.
-
-    Attributes:
-      stores: by table name.
-    """
+    """Describes a feed, of ``jde.tiers`` or ``jde.nnx``: it has the stores of tables."""
 
     @property
     def stores(self) -> Mapping[str, Store]: ...

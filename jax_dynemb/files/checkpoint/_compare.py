@@ -31,7 +31,6 @@ class Plan:
         "scores".
       `emptied`: sketches and logs of tables that begin again.
       `padded`: counters of earlier versions, with the shapes that they were saved in.
-      `notes`: for the user.
     """
 
     directly: list[Path] = dataclasses.field(default_factory=list)

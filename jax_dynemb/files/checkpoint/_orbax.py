@@ -149,7 +149,6 @@ class Save(ocp.args.PyTreeSave):
     """Holds what ``Handler`` saves: a tree, and the fields of the JSON beside it.
 
     Attributes:
-      fields: of the JSON.
       large: the arrays that are written in pieces, with their grids, by the name of
         their directories.
       host_bytes: so much of them may be on the host at a time.

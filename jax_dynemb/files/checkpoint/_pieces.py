@@ -55,12 +55,7 @@ def directory_of(item: Path, path: Sequence[str]) -> Path:
 
 
 class Grid(NamedTuple):
-    """An array that is cut into pieces.
-
-    Attributes:
-      shape: of the array.
-      piece: shape of a piece.
-    """
+    """An array that is cut into pieces."""
 
     shape: tuple[int, ...]
     piece: tuple[int, ...]

@@ -21,15 +21,7 @@ _LEAST, _MOST = -(2**63), 2**64 - 1  # of a whole number, in a file
 
 
 def check_leaves(leaves: Mapping[tuple[str, ...], Any]) -> None:
-    """Checks that ``restore`` can give back each leaf as it is.
-
-    Args:
-      leaves: by path.
-
-    Raises:
-      TypeError: one is of a type that is not stored.
-      ValueError: one is an int of more than 64 bits, or an array without elements.
-    """
+    """Refuses leaves that ``restore`` could not give back as they are."""
     for path, leaf in leaves.items():
         name = "/".join(path)
         if isinstance(leaf, jax.Array | np.ndarray | np.generic):

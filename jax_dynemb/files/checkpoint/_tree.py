@@ -34,7 +34,6 @@ class Place:
 
     Attributes:
       coll: the collection that works on it.
-      name: its name there.
       arrays: where its arrays are; tables that share arrays are several at one place.
       module: that holds the collection; None for a plain state.
     """
@@ -147,10 +146,8 @@ def check_shared(leaves: Mapping[Path, Any]) -> None:
 def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
     """Finds the tables of a tree, by path.
 
-    Args:
-      tree: what is saved.
-      tables: the collection of the tables that stand in the tree as plain states,
-        under their names; modules know theirs.
+    ``tables`` are those that stand in the tree as plain states, under their names;
+    modules know theirs.
 
     Raises:
       TypeError: ``tables`` are no ``Tables``.

@@ -31,9 +31,7 @@ class Uneven:
     """Describes arrays whose shards the buckets of their table do not fill evenly.
 
     Attributes:
-      place: of the table.
       spec: of the table, as a shard sees it.
-      mesh: of the arrays.
     """
 
     place: Place

@@ -19,11 +19,7 @@ _LARGEST = 2**64 - 1
 
 
 def file_bytes(path: Path) -> int:
-    """Returns the size of a file.
-
-    Raises:
-      DamagedFileError: it is missing, or a device or a pipe that never ends.
-    """
+    """Returns the size of a file, which may be no device or pipe that never ends."""
     try:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -49,11 +45,7 @@ def file_inside(folder: Path, name: str, source: Path) -> Path:
 
 
 def read_json(path: Path) -> Fields:
-    """Reads the object in a JSON file.
-
-    Raises:
-      DamagedFileError: it is missing, too large, or no JSON object.
-    """
+    """Reads the object in a JSON file; DamagedFileError if it is none, or too large."""
     size = file_bytes(path)
     if size > _MOST_BYTES:
         raise DamagedFileError(path, f"it has {size} bytes, too many for JSON")

@@ -31,7 +31,6 @@ class Entry(NamedTuple):
 
     Attributes:
       size: in bytes.
-      sums: of its blocks.
     """
 
     size: int
@@ -57,11 +56,7 @@ def read_entries(folder: Path) -> dict[str, Entry] | None:
 
 
 def check_file(folder: Path, name: str, entry: Entry) -> Path:
-    """The path of a file that has the right size.
-
-    Raises:
-      DamagedFileError: it is missing, or has another size.
-    """
+    """Returns the path of a file; DamagedFileError unless it has the right size."""
     path = folder / name
     size = file_bytes(path)
     if size != entry.size:

@@ -32,7 +32,6 @@ class Chain:
     """The files of one table in a directory.
 
     Attributes:
-      table: its name.
       base: the file with all rows; None if there are deltas only.
       deltas: the others, in order.
     """

@@ -19,7 +19,6 @@ class RowFormat:
 
     Attributes:
       name: as users and files say it.
-      dtype: of what is stored.
       per_item: columns that share one item.
       levels: the largest integer; 0 for floats, which need no scale.
     """

@@ -34,8 +34,6 @@ class Series:
     Attributes:
       base: the file with all rows.
       deltas: the others, in order.
-      rows: of the base.
-      dim: columns of a row.
     """
 
     base: Header

@@ -64,7 +64,6 @@ class Tensor:
 
     Attributes:
       dtype: as the format names it.
-      shape: of the tensor.
       begin: its first byte in the file.
       end: its last byte and one.
     """
@@ -80,7 +79,6 @@ class Header:
     """Holds the header of a file.
 
     Attributes:
-      path: of the file.
       fields: about the table; empty if another program wrote the file.
       tensors: by name, in the file's order.
       sums: of the blocks of all tensors, or None if the file has none.
