@@ -76,7 +76,7 @@ class Newest(NamedTuple):
     """Names the newest commit, since the others can not tell that it is gone.
 
     Attributes:
-      number: of that commit. A commit of a higher number may follow: a writer was killed
+      number: its number. A commit of a higher one may follow: a writer was killed
         before it named that one here.
     """
 

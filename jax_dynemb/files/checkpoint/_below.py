@@ -25,7 +25,7 @@ _AT_ONCE = 1 << 16
 
 
 class Commits(Protocol):
-    """Describes a feed, of ``jde.tiers`` or ``jde.nnx``: it has the stores of tables."""
+    """Describes a feed of ``jde.tiers`` or ``jde.nnx``: it has the stores of tables."""
 
     @property
     def stores(self) -> Mapping[str, Store]: ...
