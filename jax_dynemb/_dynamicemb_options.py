@@ -54,11 +54,9 @@ _MAPPED = {
 
 
 def table_fields(options: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Translates options to arguments of ``TableConfig``.
+    """Translates options, or a dict of their fields, to arguments of ``TableConfig``.
 
-    Args:
-      options: an object with the fields of ``DynamicEmbTableOptions``, or a dict.
-      given: arguments that replace or complete them.
+    ``given`` replaces or completes them.
 
     Raises:
       ValueError: a field or its value has no counterpart, or there is no size.
@@ -76,12 +74,8 @@ def within_budget(config: Any, options: Any, given: Mapping[str, Any]) -> Any:
     """Returns a table whose rows take as much device memory as the options grant.
 
     A budget of one rank is compared with the rows of one rank, one of all ranks with
-    the rows of the table. Rows that do not fit lie in host memory.
-
-    Args:
-      config: the table that ``table_fields`` has made.
-      options: as for ``table_fields``.
-      given: likewise; a tier among them is left as it is.
+    the rows of the table. Rows that do not fit lie in host memory. A tier in ``given``
+    is left as it is.
 
     Raises:
       ValueError: rows should be cached without device memory, or in too little of it.
@@ -176,14 +170,9 @@ def _tier(storage: Any) -> Any:
 
 
 def _admission(strategy: Any, counter: Any, fields: Mapping[str, Any]) -> Admission:
-    """A rule with the threshold or the chance of DynamicEmb's.
+    """Returns a rule with the threshold or the chance of DynamicEmb's.
 
     Its counter adds 1 for each batch that has a key, and with LFU each occurrence.
-
-    Args:
-      strategy: of the options.
-      counter: of the options.
-      fields: what they have become, of the table.
     """
     for name in ("p", "probability", "prob"):
         if (chance := getattr(strategy, name, None)) is not None:
@@ -207,11 +196,7 @@ def _room(counter: Any) -> int | None:
 
 
 def _check_first_rows(strategy: Any, of_table: Any) -> None:
-    """Refuses other rows for ids that wait than those of the table.
-
-    Raises:
-      ValueError: they are others.
-    """
+    """Refuses other rows for ids that wait than those of the table."""
     args = getattr(strategy, "initializer_args", None)
     if args is None:
         return
@@ -226,11 +211,7 @@ def _check_first_rows(strategy: Any, of_table: Any) -> None:
 def _on_full(
     mode: Any, fields: Mapping[str, Any], chosen: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Returns what a table does with ids that find no place.
-
-    Raises:
-      ValueError: the mode is unknown, or of a table that evicts.
-    """
+    """Returns what a table does with ids that find no place."""
     if mode is None:
         return {}
     name = str(_name(mode))

@@ -43,13 +43,7 @@ def ids(x: Any, *, sharding: jax.sharding.Sharding | None = None) -> jax.Array:
 
 
 def words_of(x: Any) -> np.ndarray:
-    """Makes the pairs of words on the host; a view of ``x`` where it is int64.
-
-    Args:
-      x: as for ``ids``.
-
-    Returns:
-      uint32[..., 2] in NumPy.
+    """Makes the pairs of words uint32[..., 2] on the host; views int64.
 
     Raises:
       TypeError: ``x`` does not hold integers, or is a jax Array.
@@ -104,13 +98,6 @@ def check_depth(what: str, x: Any) -> None:
 
     A list that has itself in it twice keeps NumPy busy for ever. JAX gives up, but
     leaves the interpreter less of its stack.
-
-    Args:
-      what: names them in the message.
-      x: an array, or lists.
-
-    Raises:
-      ValueError: they are nested too deep.
     """
     level = [x] if _is_list(x) and x and _is_list(x[0]) else []
     for _ in range(_MOST_DEPTH):

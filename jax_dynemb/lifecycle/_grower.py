@@ -24,8 +24,6 @@ class _Next:
 
     Attributes:
       due: rows by table, as ``growth_due`` said.
-      growth: the next size.
-      step: of that size.
       rehearses: whether both are run ahead.
       ready: what the growth and the step need; None until the arguments of a step are
         known.

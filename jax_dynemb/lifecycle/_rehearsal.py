@@ -37,15 +37,9 @@ def rehearse(
 
     Nothing happens where memory is short, for rows in host memory, on a CPU, which
     loads nothing, and on several devices: two threads would start their collectives in
-    different orders. A step that prints or calls back is left out.
-
-    Args:
-      growth: the larger sizes.
-      needed: bytes of the new arrays, and of what the step has beside its arguments.
-      step: the jitted function.
-      effects: of its jaxpr.
-      state: types of the tables before the growth.
-      args: types of the other arguments of the step, by position and by name.
+    different orders. A step that prints or calls back is left out. ``needed`` are bytes
+    of the new arrays, and of what the step has beside its arguments. ``state`` and
+    ``args`` are types.
     """
     needed += _bytes((state, args))
     if growth.has_tier or needed > _MOST_BYTES or not _has_room(state, needed):
@@ -60,14 +54,10 @@ def rehearse(
 
 
 def rehearse_check(growth: Growth, larger: Any) -> None:
-    """Runs the first check of the larger tables.
+    """Runs the first check of the larger tables, whose types are ``larger``.
 
     It reads indexes and counters, so it makes no other arrays. Nothing happens where
     the memory of a device is too small for that, nor on several devices.
-
-    Args:
-      growth: the larger sizes.
-      larger: types of the tables after the growth.
     """
     read = {name: _of_check(arrays) for name, arrays in larger.items()}
     if _has_room(larger, _bytes(read)) is False:

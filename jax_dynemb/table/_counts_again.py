@@ -22,17 +22,9 @@ if TYPE_CHECKING:
 def with_counts(
     coll: Tables, name: str, state: TableState, keys: np.ndarray, counts: np.ndarray
 ) -> tuple[TableState, tuple[str, ...]]:
-    """Replaces the counts of a table by those of keys.
+    """Replaces the counts of a table by those of keys, int64[n] and distinct.
 
-    Args:
-      coll: has the table.
-      name: of the table.
-      state: the arrays that the table is in.
-      keys: int64[n], distinct.
-      counts: int64[n].
-
-    Returns:
-      The arrays, and a sentence for what was not kept.
+    Returns the arrays, and a sentence for what was not kept.
     """
     config = coll.tables[name]
     if len(keys) == 0 or not isinstance(config.admission, Frequency):
@@ -54,15 +46,8 @@ def with_sketch(
 ) -> TableState | None:
     """Replaces the sketch of a table by that of another size, see ``resized_sketch``.
 
-    Args:
-      coll: has the table.
-      name: of the table.
-      state: the arrays that the table is in.
-      sketch: uint32[buckets, words], of a table with the same hash.
-      bits: of its counters.
-
-    Returns:
-      The arrays; None if the sizes do not fit.
+    ``sketch`` is uint32[buckets, words], of a table with the same hash. Returns the
+    arrays; None if the sizes do not fit.
     """
     resized = resized_sketch(sketch, bits, coll.tables[name])
     return None if resized is None else _write(coll, name, state, resized)

@@ -48,11 +48,6 @@ def keys_of(given: Any) -> np.ndarray:
     """Returns ids as int64[n].
 
     Floats would lose the low bits of large ids, and pairs of words are two numbers.
-
-    Raises:
-      MemoryError: they are more than memory holds.
-      TypeError: something else than whole numbers in one row.
-      ValueError: lists of unequal lengths, or nested without end.
     """
     keys = array_of(given)
     if keys.size == 0 and keys.ndim == 1:

@@ -279,11 +279,7 @@ def _read_log(
 
 
 def _numbers_of(head: Any) -> Head:
-    """Returns a head as its numbers.
-
-    Raises:
-      TypeError: it is none.
-    """
+    """Returns a head as its numbers; TypeError if it is none."""
     numbers: tuple[Any, ...] = tuple(head) if isinstance(head, Iterable) else ("",)
     if not all(is_whole(n) and 0 <= n < 1 << 64 for n in numbers):
         raise TypeError(
@@ -386,11 +382,5 @@ def _found(engine: Engine, feature: str, state: States, ids: Any) -> jax.Array:
 
 @kept_jit(0)
 def without_rows(coll: Tables, state: States, rules: Mapping[str, Rule]) -> States:
-    """Copies the indexes of some tables without the rows that their rules select.
-
-    Args:
-      coll: the tables.
-      state: its state; not donated, and it keeps the rows.
-      rules: by table name.
-    """
+    """Copies indexes, without the rows that rules select; ``state`` is not donated."""
     return coll.erase_where(state, rules)[1]

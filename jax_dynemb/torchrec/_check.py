@@ -26,20 +26,10 @@ _ORDER = (
 def in_torchrecs_order(
     positional: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[Any, Any, Any]:
-    """Finds out what the arguments of a JaggedTensor behind the values are.
+    """Finds a JaggedTensor's weights, lengths and offsets among its arguments.
 
     The order here was lengths, offsets, weights. So a call that has a meaning in both
     orders is refused, and none changes its meaning.
-
-    Args:
-      positional: arguments without a name.
-      named: by name, or None.
-
-    Returns:
-      Weights, lengths and offsets.
-
-    Raises:
-      TypeError: they could be of both orders, or one comes twice.
     """
     if not positional:
         return tuple(named[name] for name in _NAMES)  # pyright: ignore
@@ -70,14 +60,7 @@ def _kind(x: Any) -> str:
 
 
 def lengths_from_offsets(lengths: Any, offsets: Any) -> Any:
-    """The lengths of bags, from what a user gave of both.
-
-    Args:
-      lengths: integers [B] or None.
-      offsets: integers [B + 1] or None.
-
-    Returns:
-      Integers [B]; None if neither is given.
+    """Returns the lengths of bags from what a user gave of both; None of none.
 
     Raises:
       ValueError: offsets do not begin with 0, fall, or contradict the lengths.
@@ -117,15 +100,8 @@ def lengths_from_offsets(lengths: Any, offsets: Any) -> Any:
 def check_lengths_of(lengths: Any, capacity: int | None) -> Any:
     """Refuses lengths that no bags have, where their numbers are known.
 
-    Args:
-      lengths: of bags.
-      capacity: entries that there are, or None where bags have room of their own.
-
-    Returns:
-      The lengths; int32 if they were in NumPy or a list.
-
-    Raises:
-      ValueError: with the fix.
+    ``capacity`` is None where bags have room of their own. Returns the lengths; int32
+    if they were in NumPy or a list.
     """
     if lengths is None:
         raise ValueError("give lengths=... (entries of each bag) or offsets=...")
@@ -160,11 +136,7 @@ def check_lengths_of(lengths: Any, capacity: int | None) -> Any:
 
 
 def check_weights(weights: Any, count: int) -> None:
-    """Refuses weights that are not one number an entry.
-
-    Raises:
-      ValueError: with the fix.
-    """
+    """Refuses weights that are not one number an entry."""
     if weights is not None and np.shape(weights)[:1] != (count,):
         raise ValueError(
             f"weights have shape {np.shape(weights)}, but there are {count} values: "
@@ -173,12 +145,7 @@ def check_weights(weights: Any, count: int) -> None:
 
 
 def check_keys(keys: Sequence[str]) -> tuple[str, ...]:
-    """Refuses keys that occur twice, and a string where a list belongs.
-
-    Raises:
-      TypeError: a single string, or a key that is none.
-      ValueError: a key occurs twice.
-    """
+    """Refuses keys that occur twice, and a string where a list belongs."""
     if isinstance(keys, str):
         raise TypeError(f"keys must be a list of names: write keys=[{keys!r}]")
     keys = tuple(keys)

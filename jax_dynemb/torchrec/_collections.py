@@ -200,13 +200,7 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         own: Mapping[str, Any],
         weights: Mapping[str, Any],
     ) -> dict[str, Any] | None:
-        """Returns the weights by alias.
-
-        Args:
-          bags: by feature, those that are JaggedTensors.
-          own: by alias, of ``jde.Jagged``.
-          weights: by feature, as given apart.
-        """
+        """Returns weights by alias, of ``jde.Jagged`` too."""
         if not self._is_weighted:
             if weights or own:
                 raise ValueError("weights are for is_weighted=True; leave them out.")
@@ -387,11 +381,7 @@ def _inverse_of(features: Features, key: str) -> Any:
 
 
 def _of_examples(rows: Any, lengths: Any, indices: Any, inverse: Any) -> Any:
-    """Returns the bag of each example, where bags stand for several.
-
-    Raises:
-      TypeError: under jit.
-    """
+    """Returns the bag of each example, where bags stand for several; not under jit."""
     if is_traced(lengths, inverse):
         raise TypeError(
             "EmbeddingCollection: under jit the rows of inverse_indices are as many as "

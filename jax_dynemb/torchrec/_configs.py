@@ -290,11 +290,7 @@ def _from_function(name: str, given: Any) -> Any:
 
 
 def as_tables(tables: Iterable[Table]) -> tuple[TableConfig | tt.TTConfig, ...]:
-    """The configs of the core.
-
-    Raises:
-      TypeError: not a list of configs.
-    """
+    """Returns the configs of the core; TypeError if it is no list of configs."""
     if isinstance(tables, (_Config, TableConfig, tt.TTConfig, Mapping)):
         raise TypeError("tables must be a list of configs: write tables=[config].")
     made = []
@@ -319,9 +315,6 @@ def tables_of(
 
     A bucket lies on one device. So a table of few rows gets more buckets, where it
     comes from a config of TorchRec's and no plan says where it lies.
-
-    Raises:
-      TypeError: not a list of configs.
     """
     tables = list(tables) if isinstance(tables, Iterator) else tables
     made = as_tables(tables)

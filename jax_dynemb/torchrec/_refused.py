@@ -71,11 +71,7 @@ def refused_name(name: str) -> NoReturn:
 
 
 def refused_attribute(self: Any, name: str) -> NoReturn:
-    """Stands for ``__getattr__`` of a class: says what takes the place of a name.
-
-    Raises:
-      AttributeError: always.
-    """
+    """Raises the sentence on a name's successor, as ``__getattr__`` of a class."""
     kind = type(self).__name__
     if name in ATTRIBUTES:
         raise AttributeError(f"{kind}.{name} is refused: {ATTRIBUTES[name]}")
@@ -83,11 +79,7 @@ def refused_attribute(self: Any, name: str) -> NoReturn:
 
 
 def refused_member(self: Any, name: str) -> NoReturn:
-    """Stands for ``__getattr__`` of a collection, as ``refused_attribute``.
-
-    Raises:
-      AttributeError: always.
-    """
+    """Stands for ``__getattr__`` of a collection, as ``refused_attribute``."""
     kind = type(self).__name__
     if name in MEMBERS:
         raise AttributeError(f"{kind}.{name} is refused: {MEMBERS[name]}")
@@ -95,12 +87,7 @@ def refused_member(self: Any, name: str) -> NoReturn:
 
 
 def check_place(kind: str, device: Any, rngs: nnx.Rngs | None) -> nnx.Rngs:
-    """Refuses the device of a collection, and one without a source of seeds.
-
-    Raises:
-      TypeError: there are no ``rngs``.
-      ValueError: a device is given.
-    """
+    """Refuses the device of a collection, and one without a source of seeds."""
     if device is not None:
         raise ValueError(
             f"device={device!r} is refused: tables are made on jax's default device "

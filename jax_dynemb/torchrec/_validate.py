@@ -64,17 +64,9 @@ def validate(kjt: Any) -> bool:
 
 
 def check_inverse(layout: Layout, inverse: Any) -> Any:
-    """Refuses inverse indices that name no bag of their key.
+    """Refuses inverse indices, integers [F, B], that name no bag of their key.
 
-    Args:
-      layout: with the keys of the rows.
-      inverse: integers [F, B].
-
-    Returns:
-      The same as int32 if they were in NumPy.
-
-    Raises:
-      ValueError: with the fix.
+    Returns the same as int32 if they were in NumPy.
     """
     keys = layout.inverse_keys or ()
     if not hasattr(inverse, "dtype"):

@@ -25,11 +25,7 @@ _AT_ONCE = 1 << 16
 
 
 class Commits(Protocol):
-    """Describes a feed, of ``jde.tiers`` or ``jde.nnx``: it has the stores of tables.
-
-    Attributes:
-      stores: by table name.
-    """
+    """Describes a feed of ``jde.tiers`` or ``jde.nnx``: it has the stores of tables."""
 
     @property
     def stores(self) -> Mapping[str, Store]: ...
@@ -44,14 +40,7 @@ def commit(
 ) -> dict[str, str]:
     """Commits the stores below the tables of a tree.
 
-    Args:
-      feed: of these tables.
-      tree: that is saved.
-      places: of the tables.
-      step: of the checkpoint.
-
-    Returns:
-      The tag of the commit, by the spelled path of each table with a store.
+    Returns the tag of the commit, by the spelled path of each table with a store.
 
     Raises:
       ValueError: there are stores and no feed, or the feed is of other tables.
@@ -88,14 +77,7 @@ def open_commits(
 ) -> dict[Path, Store]:
     """Opens the commits that belong to a checkpoint, once all stores are checked.
 
-    Args:
-      folder: of the checkpoint.
-      fields: the JSON beside its arrays.
-      stores: by table name, as given.
-      places: of the tables of the tree.
-
-    Returns:
-      By path, the stores of tables that have one now, or had one in the checkpoint.
+    Returns, by path, the stores of tables that have one now or had one then.
 
     Raises:
       FileNotFoundError: a store has no such commit.
@@ -151,18 +133,7 @@ def put_left_out(
     table: str,
     store: Store,
 ) -> str | None:
-    """Puts the rows of a checkpoint into the store that a table had no room for.
-
-    Args:
-      folder: of the checkpoint.
-      fields: the JSON beside its arrays.
-      states: with the filled arrays of the table.
-      place: of the table.
-      table: its spelled path in the checkpoint.
-      store: of the table.
-
-    Returns:
-      A sentence; None if there were none.
+    """Puts the rows that a table had no room for into its store; says so, or None.
 
     Raises:
       RuntimeError: the store has no room for them.
@@ -187,13 +158,7 @@ def put_left_out(
 def bring_up(states: States, place: Place, store: Store) -> tuple[Any, str]:
     """Inserts all rows of a store into a table that has no store below it now.
 
-    Args:
-      states: with the restored arrays of the table; these are donated.
-      place: of the table.
-      store: that the checkpoint's table had.
-
-    Returns:
-      The new arrays, and a sentence.
+    The arrays in ``states`` are donated. Returns the new arrays, and a sentence.
     """
     coll, name = place.coll, place.name
     held = _keys(coll, states, name)

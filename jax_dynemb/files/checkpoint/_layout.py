@@ -28,11 +28,7 @@ _STEP = re.compile("0|[1-9][0-9]{0,18}")
 
 
 def resolved(directory: Directory) -> Path:
-    """Returns the absolute path of a directory.
-
-    Raises:
-      ValueError: it is an address of something else.
-    """
+    """Returns the absolute path of a directory; ValueError if it is another address."""
     if "://" in os.fspath(directory):
         raise ValueError(
             f"{directory} is not a directory of this machine's file systems. Mount it, "
@@ -100,16 +96,7 @@ def whole_step(step: Any) -> int:
 
 
 def check_no_links(path: Path, step: int, keep: int | None) -> None:
-    """Refuses links in the place of checkpoints that a save writes or deletes.
-
-    Args:
-      path: of all checkpoints.
-      step: that is saved.
-      keep: how many checkpoints stay; None deletes none.
-
-    Raises:
-      ValueError: there is one.
-    """
+    """Refuses links in the place of checkpoints that a save writes or deletes."""
     for each in path.iterdir() if path.is_dir() else ():
         is_step = _STEP.fullmatch(each.name) and (keep or each.name == str(step))
         if each.is_symlink() and (is_step or DRAFT in each.name):

@@ -19,14 +19,7 @@ _CHECKSUMS = re.compile(r"checksums\.\d+\.json")
 
 
 def check_names(paths: Iterable[tuple[str, ...]]) -> None:
-    """Checks that each leaf gets a file of its own, inside of the checkpoint.
-
-    Args:
-      paths: of the leaves.
-
-    Raises:
-      ValueError: a name is none of a file, or two leaves would have one file.
-    """
+    """Refuses two leaves of one file, and names that are none of a file."""
     owners: dict[str, tuple[str, ...]] = {}
     for path in paths:
         file = ".".join(path)

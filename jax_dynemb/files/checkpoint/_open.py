@@ -26,10 +26,7 @@ def stored_checkpoint(
 ) -> dict[str, StoredTable]:
     """Opens the tables of one checkpoint by name.
 
-    Args:
-      folder: of the step.
-      verify: compare all files with their checksums first.
-      quiet: show no progress meanwhile.
+    With ``verify`` all files are compared with their checksums first.
 
     Raises:
       DamagedFileError: a file is missing, cut off, altered or malformed.

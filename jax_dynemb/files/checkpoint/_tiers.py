@@ -117,10 +117,7 @@ def tiered(
 ) -> dict[Path, Any]:
     """Makes home records of the rows that were read; frames begin empty.
 
-    Args:
-      read: all leaves, with the arrays of untiered tables.
-      given: the leaves of the tree, with the arrays of tiered ones.
-      places: of the tables.
+    ``read`` has the arrays of untiered tables, ``given`` those of the tree.
     """
     result = {path: read.get(path, leaf) for path, leaf in given.items()}
     for (place, *_), own in _tiered(given, places):

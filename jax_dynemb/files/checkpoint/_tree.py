@@ -34,7 +34,6 @@ class Place:
 
     Attributes:
       coll: the collection that works on it.
-      name: its name there.
       arrays: where its arrays are; tables that share arrays are several at one place.
       module: that holds the collection; None for a plain state.
     """
@@ -131,11 +130,7 @@ def check_arrays(leaves: Mapping[Path, Any]) -> None:
 
 
 def check_shared(leaves: Mapping[Path, Any]) -> None:
-    """Checks that each of several processes has a part in every array.
-
-    Raises:
-      ValueError: an array is one process's own.
-    """
+    """Refuses an array that is one process's own, where several save."""
     if jax.process_count() == 1:
         return
     for path, leaf in leaves.items():
@@ -151,10 +146,8 @@ def check_shared(leaves: Mapping[Path, Any]) -> None:
 def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
     """Finds the tables of a tree, by path.
 
-    Args:
-      tree: what is saved.
-      tables: the collection of the tables that stand in the tree as plain states,
-        under their names; modules know theirs.
+    ``tables`` are those that stand in the tree as plain states, under their names;
+    modules know theirs.
 
     Raises:
       TypeError: ``tables`` are no ``Tables``.
@@ -186,17 +179,9 @@ def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
 
 
 def _check_config(made: Mapping[str, Any], path: Path, state: TableState) -> None:
-    """Checks that arrays have the sizes of a collection, such as after a growth.
+    """Refuses arrays of other sizes than a collection's, such as after a growth.
 
     Counters are left out: a later version has more of them.
-
-    Args:
-      made: the types of what the collection makes.
-      path: of the arrays.
-      state: the arrays.
-
-    Raises:
-      ValueError: they belong to other tables.
     """
     found, expected = (
         {jax.tree_util.keystr(keys): (tuple(x.shape), x.dtype.name) for keys, x in of}

@@ -67,9 +67,7 @@ def new_file(path: Path) -> Iterator[Path]:
 def disk_errors(path: Path, drafts_of: Path | None = None) -> Iterator[None]:
     """Lets what the disk refuses name a path; Python's own errors often name none.
 
-    Args:
-      path: that is written or read in the block.
-      drafts_of: errors that name a draft of this path name the path instead.
+    Errors that name a draft of ``drafts_of`` name that path instead.
     """
     try:
         yield

@@ -14,13 +14,7 @@ from jax_dynemb.rows import StoredTable
 def stored_dumps(
     path: Path, names: list[str], verify: bool, quiet: bool
 ) -> dict[str, StoredTable]:
-    """Opens tables of a dump by name.
-
-    Args:
-      path: of the dump.
-      names: of the tables.
-      verify: compare the files with the checksums that they have.
-      quiet: show no progress meanwhile.
+    """Opens tables of a dump by name; with ``verify`` checks their checksums.
 
     Raises:
       DamagedFileError: a file is missing, cut off, altered or malformed.

@@ -35,11 +35,7 @@ def pack(program: bytes, constraints: Sequence[str]) -> bytes:
 
 
 def unpack(path: str, data: bytes) -> tuple[jax.export.Exported, list[str]]:
-    """Read what ``pack`` returned, or the bytes of ``jax.export`` alone.
-
-    Args:
-      path: of the file, for the message.
-      data: its contents.
+    """Reads what ``pack`` returned, or the bytes of ``jax.export`` alone.
 
     Raises:
       DamagedFileError: they are not those of a program.

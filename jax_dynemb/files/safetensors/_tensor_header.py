@@ -64,7 +64,6 @@ class Tensor:
 
     Attributes:
       dtype: as the format names it.
-      shape: of the tensor.
       begin: its first byte in the file.
       end: its last byte and one.
     """
@@ -80,7 +79,6 @@ class Header:
     """Holds the header of a file.
 
     Attributes:
-      path: of the file.
       fields: about the table; empty if another program wrote the file.
       tensors: by name, in the file's order.
       sums: of the blocks of all tensors, or None if the file has none.
@@ -99,11 +97,7 @@ class Header:
         return sum(tensor.end - tensor.begin for tensor in self.tensors.values())
 
     def tensor(self, name: str) -> Tensor:
-        """One tensor.
-
-        Raises:
-          DamagedFileError: there is none of this name.
-        """
+        """Returns one tensor; DamagedFileError if there is none of this name."""
         if name not in self.tensors:
             raise DamagedFileError(self.path, f"it has no tensor '{name}'")
         return self.tensors[name]
@@ -138,11 +132,7 @@ def read_header(path: Path) -> Header:
 
 
 def verify(header: Header, advance: Advance | None = None) -> None:
-    """Reads all tensors and compares them with their checksums, if there are any.
-
-    Raises:
-      DamagedFileError: a block does not match.
-    """
+    """Compares all tensors with their checksums, if any, or raises DamagedFileError."""
     if header.sums is None:
         return
     ranges = [
