@@ -33,7 +33,7 @@ from jax_dynemb.table._marks import (
 if TYPE_CHECKING:
     from jax_dynemb.table._tables import Tables
 
-# What later lookups and updates of a table depend on, beside its rows.
+# Later lookups and updates of a table depend on these, beside its rows.
 _CARRIED = ("seed", "step", "clock", "lookups")
 
 
