@@ -227,7 +227,7 @@ struct LookupIds {
     }
     // A look through the first-level cache, where the key has been read: what this multiprocessor
     // has written shows there. On the line of a popular id a look past it queues behind the writes
-    // of all others, and takes four times as long as one more write (benchmarks/log/new_ids.md).
+    // of all others (benchmarks/log/probe.md).
     auto const seen = cached_load(score);
     auto const wanted = use.clock | (seen & kPinBit);
     if (seen == wanted) return;
