@@ -30,7 +30,7 @@ from jax_dynemb.table._marks import (
 )
 from jax_dynemb.table._reading import Reading
 
-# What later lookups and updates of a table depend on, beside its rows.
+# Later lookups and updates of a table depend on these, beside its rows.
 _CARRIED = ("seed", "step", "clock", "lookups")
 
 
