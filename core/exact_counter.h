@@ -49,8 +49,8 @@ class KeyCounter {
     number_ = static_cast<uint32_t>(number) % local;
   }
 
-  // Beside others that begin. The slot of a key that is counted already, or pending(slot) of an
-  // empty one, or kMissingSlot: the bucket is full.
+  // Returns the slot of a key that is counted already, or pending(slot) of an empty one.
+  // kMissingSlot says that the bucket is full. Other groups may begin at the same time.
   DYNEMB_HD Pending begin(uint32_t uses) const {
     auto const bucket = own_bucket();
     auto const place = find(bucket);
@@ -60,7 +60,7 @@ class KeyCounter {
     }
     auto const result = claim_empty(bucket, key_, hash_);
     if (result.place < 0) return {kMissingSlot, kUndecided};
-    // The same whichever key displaces this one.
+    // Any key that displaces this one would write the same.
     if (result.won) atomic_store(&bucket.entries[result.place].score, now_);
     return {pending(slot_of(result.place)), result.won ? kEmptySlot : kNotWon};
   }

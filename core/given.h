@@ -38,7 +38,7 @@ DYNEMB_HD uint64_t given_of(uint64_t word) {
   return !is_given(word) ? 0 : score < kMostGiven ? score : kMostGiven;
 }
 
-// Of a bucket of a customized table.
+// Only buckets of customized tables have given scores, behind their entries.
 DYNEMB_HD uint64_t* given_scores(Bucket const& bucket) {
   return reinterpret_cast<uint64_t*>(bucket.entries + kBucketCapacity);
 }

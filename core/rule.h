@@ -44,7 +44,7 @@ enum RuleWord : int32_t {
   kNumRuleWords = 20
 };
 
-// The order in which rows leave: by score, then by hash, which no two keys share.
+// Rows are evicted in this order: by score, then by hash, which no two keys share.
 struct Rank {
   uint64_t score;
   uint64_t hash;
@@ -289,7 +289,8 @@ DYNEMB_HD uint64_t decayed_score(uint64_t score, float factor) {
   auto const scaled = static_cast<double>(high_of(score)) * static_cast<double>(factor);
   auto const limit = static_cast<double>(kHighScoreLimit);
   auto const whole = static_cast<uint64_t>(scaled > 0 ? (scaled < limit ? scaled : limit) : 0);
-  // Half to even. The product is only compared, so no compiler makes it part of a sum.
+  // The number is rounded half to even. The product is only compared, so no compiler makes it part
+  // of a sum.
   auto const half = static_cast<double>(whole) + 0.5;
   auto const up = scaled > half || (scaled == half && (whole & 1) != 0);
   auto const count = whole + (up ? 1 : 0);

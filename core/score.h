@@ -44,7 +44,7 @@ struct ScoreRule {
       : policy(policy), halflife(halflife) {}
 };
 
-// What the lookups of one table share.
+// All ids of one table share this in a lookup.
 struct Touch {
   uint64_t clock;
   uint64_t given;  // kCustomized: of core/given.h, with kGivenBit; kDecayingLfu: pack_weight
@@ -145,7 +145,7 @@ DYNEMB_HD uint64_t decaying_rank(uint64_t score, uint64_t clock, uint32_t passed
                                  uint32_t halflife) {
   auto high = high_of(score);
   if (high == 0) return 1;
-  // As a floating-point number: the exponent, then the digits below the first one.
+  // The rank is a floating-point number: the exponent, then the digits below the first one.
   uint64_t exponent = (uint64_t{1} << 32) + 32;
   for (int step = 16; step > 0; step /= 2) {
     if (high >> (32 - step) != 0) continue;
@@ -156,7 +156,7 @@ DYNEMB_HD uint64_t decaying_rank(uint64_t score, uint64_t clock, uint32_t passed
   return exponent << 30 | (high & 0x7fffffffu) >> 1;
 }
 
-// For Touch::given.
+// Makes the number of Touch::given.
 DYNEMB_HD uint64_t pack_weight(uint64_t clock, uint32_t halflife) {
   auto const passed = passed_of(clock, halflife);
   return uint64_t{passed} << 32 | weight_of(passed, halflife);

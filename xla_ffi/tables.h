@@ -31,7 +31,7 @@ struct TableAttrs {
 // The attributes of a call about tables: as long as `count` tables need, each number in its range.
 bool check_tables(BufferReader& reader, TableAttrs const& attrs);
 
-// The same of a call about one table.
+// Checks a call about one table in the same way.
 bool is_one_table(BufferReader& reader, TableAttrs const& attrs);
 
 // Reads the buffers of the tables of a call. With `aliased`, each is a result too. `admissions`: of

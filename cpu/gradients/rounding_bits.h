@@ -52,7 +52,7 @@ class RoundingBits {
     }
   }
 
-  // Of the columns of row `r`, 16 bits each.
+  // Each column of row `r` has 16 bits.
   uint16_t const* of_row(int r) const {
     return bits_.data() + size_t(r) * blocks_ * kColumnsOfBlock + first_column_;
   }

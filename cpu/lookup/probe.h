@@ -32,7 +32,8 @@ class Probe {
   Probe(TableRef const& table, FeatureRef const& feature) : table_(table), feature_(feature) {}
 
   // Calls found(position, slot, entry) for positions in order; for a key that is not there the slot
-  // is kMissingSlot, and the entry is any. Then group_found(begin, end) after a group of them.
+  // is kMissingSlot, and the entry is any. After each group of positions it calls
+  // group_found(begin, end).
   template <class Found, class GroupFound>
   void run(int64_t begin, int64_t end, Found const& found, GroupFound const& group_found) {
     auto const groups = (end - begin + kProbeGroup - 1) / kProbeGroup;

@@ -60,7 +60,7 @@ inline Pieces pieces_for(int64_t count) {
   return Pieces(size_t((count + kSlotsPerPiece - 1) / kSlotsPerPiece));
 }
 
-// All of them, each once, in order.
+// Returns all slots, each once, in order.
 inline std::vector<int32_t> distinct(Pieces const& pieces) {
   size_t total = 0;
   for (auto const& each : pieces) total += each.size();

@@ -61,7 +61,8 @@ __device__ __forceinline__ RowSums2 sums_of_tile(RowTile const& tile, RowSums2 s
   return sums;
 }
 
-// By all lanes of a tile, each with the sums of its own columns. Whether the row may be updated.
+// All lanes of a tile call this, each with the sums of its own columns. It returns whether the row
+// may be updated.
 template <int k, class Functor>
 __device__ __forceinline__ bool finish_stage(Functor const& functor, RowTile const& tile,
                                              int32_t dim, bool skips_nonfinite, RowSums2 sums,

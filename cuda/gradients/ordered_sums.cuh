@@ -36,7 +36,7 @@ struct OrderedSumsCall {
   float* partial;  // [blocks, 2, dim]: see OrderedBlock
 };
 
-// Of one position.
+// Reads the keys of single positions.
 struct OrderedKeys {
   OrderedSumsCall const& call;
 
@@ -229,8 +229,8 @@ struct OrderedRuns {
     return key == keys.at(last + 1) ? key : -1;
   }
 
-  // Blocks behind one that have some of its last run; 0: that run does not begin there. By all
-  // lanes of a warp.
+  // Counts the blocks behind one that have some of its last run; 0 if that run does not begin
+  // there. All lanes of a warp call this.
   __device__ __forceinline__ int64_t blocks_behind(int64_t block) const {
     auto const keys = OrderedKeys{call};
     auto const key = going_on(block);
@@ -287,7 +287,7 @@ struct OrderedRuns {
     store(block, over_tiles(sum_of(block, lane_id() / kLanes, count, kTiles)));
   }
 
-  // By all threads of a block.
+  // All threads of a block call this.
   __device__ __forceinline__ void add_together(int64_t block, int64_t count) const {
     auto const tile = warp() * kTiles + lane_id() / kLanes;
     auto const sum = over_tiles(sum_of(block, tile, count, kOrderedWarps * kTiles));

@@ -86,7 +86,7 @@ struct PieceSummer {
     return begin + (next == 0 ? kPiece : min(next, kPiece)) - 1;
   }
 
-  // Shared memory is near and registers are few: an piece_end is read again where it is needed.
+  // Shared memory is near and registers are few: piece_end is read again where it is needed.
   __device__ __forceinline__ Row row_of(EndOfRow const& piece_end, int32_t position) const {
     auto const& table = call.view.tables[piece_end.table];
     auto const dim = memory.rows[position].dim();
@@ -377,7 +377,7 @@ struct PieceSummer {
   }
 };
 
-// On a multiprocessor at the same time. A small batch has no more.
+// A multiprocessor runs so many blocks at the same time. A small batch has no more.
 template <class Shape, class Sink>
 constexpr int kBlocksAtOnce =
     (Shape::minimizes_latency ? std::min(Sink::kWarps, 32) : Sink::kWarps) / Shape::warps;

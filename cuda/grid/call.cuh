@@ -37,7 +37,7 @@ struct CallArgs {
   int32_t items_per_warp[Size::features];    // in that grid
 };
 
-// The same in device memory.
+// Holds the same call in device memory.
 struct CallView {
   int32_t num_tables;
   int32_t num_features;

@@ -34,7 +34,7 @@ __host__ __device__ __forceinline__ bool pools(FeatureRef const& feature) {
   return feature.pooling == Pooling::kSum && (feature.bag_size != 1 || feature.weights != nullptr);
 }
 
-// Of one warp, in shared memory.
+// Each warp has one in shared memory.
 struct BagCache {
   int32_t slots[kCachedSlots];
   float factors[kCachedSlots];  // of the first bags: 1 / ids, padding left out (kMean only)
@@ -132,7 +132,7 @@ struct BagPooler {
     return kScaled ? tile.step() : 4;
   }
 
-  // In row 0 of the table.
+  // Points into row 0 of the table.
   __device__ __forceinline__ char const* column_pointer(int32_t column) const {
     return stored_column(rows.in, rows.here.table.values, column);
   }

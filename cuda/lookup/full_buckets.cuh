@@ -39,7 +39,7 @@ struct FullId {
 __device__ __forceinline__ uint32_t thread_of_grid() { return blockIdx.x * kThreads + threadIdx.x; }
 __device__ __forceinline__ uint32_t threads_of_grid() { return gridDim.x * kThreads; }
 
-// ---- ids are brought together: three phases -----------------------------------------------------
+// ---- ids are grouped: three phases ----------------------------------------------------------
 
 class BinFiller {
  public:
@@ -120,7 +120,7 @@ __device__ __forceinline__ void count_rows_left(CallView const& view,
   });
 }
 
-// Of a warp: the entries of its bucket, and those of the next one.
+// A warp keeps the entries of its bucket, and those of the next one.
 using EntryCopies = Entry[2][kBucketCapacity];
 
 // A warp, which decides for bins, one after the other, 32 ids at a time.
@@ -182,7 +182,7 @@ class BinWorker {
     return {listed, *listed};
   }
 
-  // Of a bucket, among those of all tables.
+  // Numbers a bucket among those of all tables.
   static __device__ __forceinline__ uint64_t number_of(FullId const& id) {
     static_assert(kMaxTables <= 1 << 8, "eight bits for the table");
     return static_cast<uint64_t>(id.bucket) << 8 | static_cast<uint64_t>(id.table);

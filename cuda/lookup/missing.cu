@@ -38,7 +38,8 @@ __device__ __forceinline__ Missing missing_id(MissingList const& list, MissingCo
   return list.ids[counts.ids - 1 - i];
 }
 
-// What a block counts. Ids stand for any number of uses, so the sums of those have two words.
+// A block counts these events. Ids stand for any number of uses, so the sums of those have two
+// words.
 enum Event : int {
   kNewRow,
   kNoRow,

@@ -87,7 +87,8 @@ struct SelectingCall {
   NotedRemovals<kSelects> removals;
 };
 
-// What the kernel of cuda/lookup/missing.cu counts with; by threads of a kernel before it.
+// Clears what the kernel of cuda/lookup/missing.cu counts with. Threads of a kernel before it call
+// this.
 __device__ __forceinline__ void begin_missing(MissingList const& list, Share const& share) {
   if (share.rank == 0) {
     *list.arrived = *list.ended = *list.full.num_ids = *list.full.num_used = 0;

@@ -189,7 +189,7 @@ __device__ __forceinline__ void find_slots(TableRef const& table, Key const (&ke
   }
 }
 
-// The same for one key.
+// Finds the slot of a single key.
 __device__ __forceinline__ int32_t find_slot(TableRef const& table, Key key) {
   Found found[1];
   find_slots<false>(table, {key}, found);

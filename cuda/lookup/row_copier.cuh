@@ -88,7 +88,7 @@ struct RowCopier {
     store_quads<true>(out, element_pointer(out, here.feature.rows, offset), column, dim, values);
   }
 
-  // Of ids without a row.
+  // Draws rows for ids without one.
   __device__ __forceinline__ RowDrawer drawer() const {
     return {here.table, ids.missing(here.table)};
   }

@@ -195,8 +195,8 @@ struct SliceSorter {
     }
   }
 
-  // By all threads of the cluster. `get(i)` is the pair at place i of the sequence, `put(i, pair)`
-  // takes the one that is there when it is sorted.
+  // All threads of the cluster call this. `get(i)` is the pair at place i of the sequence, `put(i,
+  // pair)` takes the one that is there when it is sorted.
   template <class Get, class Put>
   __device__ __forceinline__ void run(int passes, Get const& get, Put const& put) const {
     cluster_arrive_begun();

@@ -49,7 +49,7 @@ __device__ __forceinline__ unsigned peers_of(uint32_t digit, unsigned some) {
   return peers;
 }
 
-// By all lanes of the warp that they belong to.
+// All lanes of the warp that the counts belong to call this.
 __device__ __forceinline__ void clear_counts(uint32_t* counts) {
   auto* const quads = reinterpret_cast<uint4*>(counts);
 #pragma unroll

@@ -29,7 +29,7 @@ constexpr int kLookBack = 16;  // tiles read at a time
 
 static_assert(kDigits == kThreads, "a thread a digit");
 
-// Of one block.
+// A block counts the digits of its keys here.
 struct DigitCounts {
   uint32_t of_pass[kMostPasses][kDigits];
 
@@ -185,7 +185,7 @@ struct TileSorter {
     return sum;
   }
 
-  // Of the thread's digit.
+  // Counts the keys of the segment with the thread's digit.
   __device__ __forceinline__ uint32_t keys_of_segment() const {
     if (threadIdx.x >= kOfPass) return 0;
     if constexpr (kFirst) return sum_of_rows();

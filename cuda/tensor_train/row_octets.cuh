@@ -74,7 +74,7 @@ struct RowChunk {
     fallback = __shfl_sync(kFullWarp, suffix, some == 0 ? 0 : __ffs(static_cast<int>(some)) - 1);
   }
 
-  // Of a row of the chunk, by all lanes.
+  // All lanes call this for a row of the chunk.
   __device__ __forceinline__ int32_t suffix_of(int32_t row) const {
     return __shfl_sync(kFullWarp, suffix, row);
   }
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// Adds four columns of eight rows. Those without a suffix have zeros as gradients.
+// Adds four columns of eight rows. Rows without a suffix have zeros as gradients.
 template <int kSteps, bool kExact>
 __device__ __forceinline__ void add_octet(float const* const (&d_rows)[2], bool const (&exists)[2],
                                           float const* const (&suffixes)[2], int32_t n,

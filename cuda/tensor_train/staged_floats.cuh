@@ -103,7 +103,7 @@ struct StagedFloats {
   }
 
   // Writes row m of one row of the table. With eight columns two neighbours exchange halves: a
-  // store then writes 32 bytes side by side. By all lanes.
+  // store then writes 32 bytes side by side. All lanes call this.
   static __device__ __forceinline__ void store(float* row, int m, bool exists,
                                                float4 const (&columns)[kQuads]) {
     if constexpr (kColumns == 4) {

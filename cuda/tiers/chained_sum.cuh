@@ -31,7 +31,8 @@ struct ChainedSum {
     return {words + first, ticket};
   }
 
-  // Blocks are numbered as they begin, so a block waits for running ones only. By all threads.
+  // Blocks are numbered as they begin, so a block waits for running ones only. All threads call
+  // this.
   __device__ __forceinline__ uint32_t number_of_block() const {
     __shared__ uint32_t number;
     if (threadIdx.x == 0) number = atomicAdd(ticket, 1u);
@@ -39,7 +40,7 @@ struct ChainedSum {
     return number;
   }
 
-  // The sum over the blocks before this one. By the lanes of one warp.
+  // Returns the sum over the blocks before this one. The lanes of one warp call this.
   __device__ __forceinline__ CountPair before(uint32_t block, CountPair const& own) const {
     auto const counts = uint64_t{own.a} << 31 | own.b;
     if (lane_id() == 0) atomic_store(words + block, counts | (block == 0 ? kAll : kOwn));

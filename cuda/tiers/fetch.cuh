@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// By the first blocks of a kernel.
+// The first blocks of a kernel call this.
 __device__ __forceinline__ void bring_rows(FetchedTable const& call, uint32_t blocks) {
   auto const& args = call.args;
   auto const count = int64_t{args.counts[0]};

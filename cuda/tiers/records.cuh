@@ -125,8 +125,8 @@ __device__ __forceinline__ auto* record_at(Homes* homes, int64_t record_bytes, i
   return reinterpret_cast<Piece*>(homes + slot * record_bytes);
 }
 
-// One record comes in and another row goes home. `to_row` < 0 or `to_record` == null: only one of
-// these. By the lanes of a tile. All loads before all stores, so that both
+// One record comes in and another row goes home. `to_row` < 0 or `to_record` == null leaves one of
+// them out. The lanes of a tile call this. All loads come before all stores, so that both
 // directions of the bus work.
 struct RecordSwap {
   uint4 const* from_record;

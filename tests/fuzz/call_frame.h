@@ -46,7 +46,7 @@ struct Array {
     return static_cast<T*>(memory.get());
   }
 
-  // The same numbers in memory of its own.
+  // The copy has memory of its own.
   Array copy() const {
     Array other(dtype, dims);
     memcpy(other.memory.get(), memory.get(), bytes());

@@ -43,7 +43,7 @@ class PromotionModel {
  private:
   uint64_t score(int64_t slot) const { return tier_.table->entry(slot).score; }
 
-  // Empty frames first, then those of the lowest score.
+  // Empty frames are chosen first, then those of the lowest score.
   void find_choices(int64_t bucket) {
     choices_.clear();
     for (int64_t row = bucket * tier_.frames; row < (bucket + 1) * tier_.frames; ++row) {
@@ -123,7 +123,7 @@ void check_lists(Tier const& before, Tier const& after, Lists const& lists,
   }
 }
 
-// Where spill rows are enough all is known: who has which frame, and what is written home.
+// Where spill rows are enough all is known: the owner of each frame, and what is written home.
 void check_against(Promoted const& model, Tier const& before, Tier const& after,
                    Lists const& lists) {
   std::map<int64_t, int64_t> newcomer;  // by frame

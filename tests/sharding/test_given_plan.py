@@ -43,7 +43,7 @@ def test_a_plan_of_other_tables_is_followed():
         [table(f"t{n}", sharding=s, pooling_factors=(n + 1,)) for n, s in pairs],
         mesh=mesh_of(4),
     )
-    # The same tables without a sharding or a cost of their own.
+    # These tables have no sharding or cost of their own.
     bare = [table(f"t{n}") for n, _ in pairs]
     second = jde.Tables(bare, mesh=mesh_of(4), plan=first.plan())
     assert where(second) == where(first)

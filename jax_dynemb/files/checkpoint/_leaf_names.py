@@ -12,7 +12,7 @@ from jax_dynemb.files.checkpoint import _checksums
 from jax_dynemb.files.checkpoint._layout import SCHEMA_FILE
 
 _MOST_BYTES = 255  # of a file's name
-# What orbax and this package write beside the arrays.
+# Orbax and this package write these beside the arrays.
 _TAKEN = {SCHEMA_FILE, _checksums.FILE, "_METADATA", "_sharding", "array_metadatas"}
 _TAKEN |= {"commit_success.txt", "manifest.ocdbt", "ocdbt.process_0", "d"}
 _CHECKSUMS = re.compile(r"checksums\.\d+\.json")

@@ -70,7 +70,7 @@ OPTIMIZERS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
 # What the columns of compound scores are; DynamicEmb does not say it.
 SCORE_COLUMNS = "score_columns"
 UPDATES = "updates"  # of the optimizer; DynamicEmb knows "iters" of Adam alone
-# What files of rows and states hold, by the JSON's "embedding_dtype".
+# Files of rows and states hold these, by the JSON's "embedding_dtype".
 FLOATS = {
     "float32": np.dtype("<f4"),
     "float16": np.dtype("<f2"),

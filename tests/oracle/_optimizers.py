@@ -29,7 +29,7 @@ SUMS_SQUARES = (
 )
 # States that count; all others are float32.
 INTEGERS = ("row_counted_adam/count",)
-# By optimizer: the states with a number for each column, then those of one number.
+# An optimizer has states with a number for each column, then those of one number.
 _STATES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "none": ((), ()),
     "sgd": ((), ()),

@@ -54,7 +54,8 @@ def round_stochastically(x: np.ndarray, bits: np.ndarray, dtype: str) -> np.ndar
     unit = np.ldexp(1.0, exponent - mantissa)
     below = np.floor(size / unit)
     cut = size / unit - below
-    # Of fp16's 13 cut bits the random ones' highest count; of a finer fraction 16.
+    # float16 cuts 13 bits, so the highest 13 random bits count. Subnormal numbers cut
+    # more, and use all 16.
     draws = (bits >> 3).astype(np.float64) / 2**13
     if dtype == "bfloat16":
         draws = bits.astype(np.float64) / 2**16
