@@ -23,7 +23,7 @@ DYNEMB_HD void vacate(TableRef const& table, Removals const& removals, int32_t s
   *digest_at(table, slot) = 0;
 }
 
-// A row that is about to be overwritten. Returns whether it counts in kEvictedYoung.
+// Notes a row that is about to be overwritten. Returns whether it counts in kEvictedYoung.
 DYNEMB_HD bool note_evicted(TableRef const& table, Removals const& removals, int32_t slot,
                             Entry const& row, uint64_t clock) {
   log_removed(table, removals, slot, row.key);

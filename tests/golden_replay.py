@@ -36,7 +36,7 @@ STATE_NAMES = {
     "LARS_SGD": {"momentum1": "trace"},
     "ROWWISE_RMSPROP_AR": {"momentum1": "nu", "prev_iter": "last"},
 }
-# States that some options of FBGEMM add.
+# Some options of FBGEMM add these states.
 MORE_STATES = {"prev_iter": "last", "row_counter": "count"}
 NORMS = {"rtol": 1e-4, "atol": 2e-6}  # norms of rows make rounding larger
 CLIPPING = {"gradient_clipping", "max_gradient"}  # of the table, not the optimizer

@@ -17,7 +17,7 @@ from jax_dynemb import _ffi
 from jax_dynemb.lifecycle import Rule
 from jax_dynemb.reference import ReferenceTables, bucket_of
 
-# The golden numbers' tolerance for float32 arithmetic.
+# This is the golden numbers' tolerance for float32 arithmetic.
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
 # Two units in the last place, for rows that were rounded to the storage type.
 STORAGE_RTOL = {"float32": 0.0, "bfloat16": 2.0**-6, "float16": 2.0**-9}

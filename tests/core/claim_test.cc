@@ -116,7 +116,7 @@ void claim(Ranking const& ranking, Bucket const& bucket, Key key) {
   if (claim_empty(bucket, key, hash).place < 0) claim_full(ranking, test_hash, bucket, key, hash);
 }
 
-// Every new key `copies` times, by `threads` threads that start from different places.
+// Claims for every new key `copies` times, by `threads` threads that start from different places.
 void claim_by_threads(TestTable& table, Scenario const& s, int threads, size_t copies) {
   std::vector<std::thread> running;
   for (int t = 0; t < threads; ++t) {
@@ -228,7 +228,7 @@ Scenario scenario(size_t old_count, size_t touched, size_t new_count, bool evict
   return s;
 }
 
-// A full bucket of rows with scores from 0 to 19, and new keys with the score `given`.
+// Makes a full bucket of rows with scores from 0 to 19, and new keys with the score `given`.
 Scenario competition(size_t touched, size_t new_count, uint64_t given, OnFull on_full) {
   auto s = scenario(128, 0, new_count, true, false);
   for (size_t i = 0; i < 128; ++i) {

@@ -37,7 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "copy": {"sharding": "replicated", "keep_for": 1},
 }
 SIZE = 96
-# Two of eight buckets, which hold 256 rows.
+# Two of eight buckets hold 256 rows.
 CROWD = np.array(
     keys_of_bucket(1, 8, 210, start=1) + keys_of_bucket(6, 8, 210, start=1), np.int64
 )

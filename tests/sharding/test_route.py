@@ -95,7 +95,7 @@ PLANS = [
         12,
     ),
 ]
-# One upper half of the hash, or two: the last, and the one before.
+# There is one upper half of the hash, or two: the last, and the one before.
 TIES = [key_of(7 << 32 | lower) for lower in (0, 1, MASK >> 32)]
 LAST = [key_of(MASK - lower) for lower in (0, 1, 1 << 32)]
 KEYS = st.sampled_from([-1, -1, -2, -3, -4, 0, 1, 2, 3, fmix64(5), *TIES, *LAST])

@@ -20,7 +20,7 @@ ROWS, BAGS = 320, 16
 TRAIN = jde.TTConfig(
     "item", 16, ROWS, (6, 5), optimizer=jde.optim.adagrad(0.1), pooling="sum"
 )
-# Cores, their residual and a dynamic table.
+# Lists of configs: cores, their residual and a dynamic table take part.
 LISTS: dict[str, list[Any]] = {
     "cores": [TRAIN],
     "residual": [
