@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// core/vacate.h: how a row leaves a table and its slot stays empty. Whatever removes rows calls
+// core/vacate.h: how a row is removed and its slot stays empty. Whatever removes rows calls
 // `vacate` for each slot, and then `count_left` once for many. An eviction overwrites a slot in
 // place: it calls `note_evicted`, counts in kEvicted, and kRows stays.
 #pragma once

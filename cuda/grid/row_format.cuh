@@ -50,7 +50,7 @@ struct RawQuad {
   uint32_t word[4];
 };
 
-// Asks for the memory around an address without waiting for it.
+// Loads the memory around an address into L2 without waiting for it.
 __device__ __forceinline__ void prefetch_line(void const* address) {
 #ifdef __CUDA_ARCH__
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));

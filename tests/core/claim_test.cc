@@ -262,7 +262,7 @@ void check_all() {
       scenario(0, 0, 100, true, false),     // room for all
       scenario(100, 10, 28, true, false),   // exactly full
       scenario(100, 10, 60, true, false),   // the lowest scores leave
-      scenario(128, 0, 50, true, true),     // equal scores: the smallest keys leave
+      scenario(128, 0, 50, true, true),     // equal scores: the smallest keys go
       scenario(128, 100, 90, true, false),  // more newcomers than rows that may leave
       scenario(128, 128, 40, true, false),  // no row may be evicted
       scenario(90, 0, 90, false, false),    // no eviction: the smallest marks win

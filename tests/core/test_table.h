@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// tests/core/test_table.h: a table in vectors, and a check that does not go away in a release
+// tests/core/test_table.h: a table in vectors, and a check that stays in a release
 // build.
 #pragma once
 

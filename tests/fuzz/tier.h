@@ -76,7 +76,7 @@ void check_later(Call& call, Check const& check) {
   };
 }
 
-// A list of slots and one of rows; a handler is told how many of them count.
+// Holds a list of slots and one of rows; a handler receives how many of them count.
 struct RowList {
   Array slots, rows;
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The log of removed keys: tiers, meshes, shared arrays, growth, checkpoints."""
+"""Checks the log of removed keys: tiers, meshes, shared arrays, growth, checkpoints."""
 
 import json
 from typing import Any

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is returned by feature is in the order of the configs, whoever sorts dicts."""
+"""Results by feature are in the order of the configs, even if JAX sorts dicts."""
 
 import itertools
 

@@ -101,6 +101,6 @@ def test_steps_of_a_module():
 
 
 def check_program(text: str) -> None:
-    """What would wait for the host: callbacks, feeds, sends to it, copies to it."""
+    """Checks that nothing waits for the host: callbacks, feeds, sends or copies."""
     for operation in ("callback", "infeed", "outfeed", "is_host_transfer", "S(5)"):
         assert operation not in text, operation
