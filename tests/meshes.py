@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-from jax_dynemb.reference import bucket_of
+from oracle import bucket_of
 
 COLLECTIVE = re.compile(
     r" (all-to-all|all-gather|all-reduce|reduce-scatter|collective-permute)"

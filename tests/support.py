@@ -15,7 +15,7 @@ import numpy as np
 import jax_dynemb as jde
 from jax_dynemb import _ffi
 from jax_dynemb.lifecycle import Rule
-from jax_dynemb.reference import ReferenceTables, bucket_of
+from oracle import ReferenceTables, bucket_of
 
 # This is the golden numbers' tolerance for float32 arithmetic.
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}

@@ -17,6 +17,7 @@ from jax_dynemb.engines import Engine, States
 from jax_dynemb.ops import Ring, on_host
 from jax_dynemb.rows import Exported, Identity
 from jax_dynemb.table import _arguments
+from jax_dynemb.table._declared import Declared
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -78,14 +79,8 @@ class Departed:
         return self._engine.read_departed(self.rings, table)
 
 
-class Departures:
-    """Keeps rows in tables for coming lookups, and takes those that were evicted.
-
-    Attributes:
-      engine: holds the tables and runs the operations.
-    """
-
-    engine: Engine
+class Departures(Declared):
+    """Keeps rows in tables for coming lookups, and takes those that were evicted."""
 
     def hold(self, state: States, ids: Mapping[str, Any], *, lookups: int) -> States:
         """Keeps the rows of some ids in the table during the lookups that come.

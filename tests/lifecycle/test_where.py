@@ -7,8 +7,8 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.lifecycle import Rule
-from jax_dynemb.reference._rules import keys_to_remove
 from meshes import mesh_of
+from oracle import keys_to_remove
 from support import Twins
 
 TABLES = [

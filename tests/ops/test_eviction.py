@@ -7,7 +7,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb._ffi import code
-from jax_dynemb.reference import hash_rank
+from oracle import hash_rank
 from support import Twins, export, keys_of_bucket, stat, stored
 
 DEBUG = jde.initializers.debug()

@@ -9,8 +9,8 @@ import pytest
 from jax.sharding import PartitionSpec
 
 import jax_dynemb as jde
-from jax_dynemb.reference import ReferenceTables
 from meshes import grid, mesh_of
+from oracle import ReferenceTables
 from support import export, gradients
 
 TABLES = [

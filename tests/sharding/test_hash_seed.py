@@ -9,8 +9,8 @@ import pytest
 
 import jax_dynemb as jde
 from growth import TABLES, check_growth
-from jax_dynemb.reference import bucket_of
 from meshes import mesh_of
+from oracle import bucket_of
 from support import HostJagged, Twins, assert_same_rows, compiled, export
 
 SEED = 0x8D3A_51C2_9B6E_F017

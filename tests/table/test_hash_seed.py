@@ -11,7 +11,7 @@ import pytest
 
 import jax_dynemb as jde
 from growth import TABLES, check_growth
-from jax_dynemb.reference import bucket_of, hash_of
+from oracle import bucket_of, hash_of
 from support import Twins, assert_same_rows, compiled, export, gradients, key_of_hash
 
 SEED = 0x8D3A_51C2_9B6E_F017

@@ -19,7 +19,7 @@ import pytest
 from flax import nnx
 
 import jax_dynemb as jde
-from jax_dynemb.reference import tt_core_gradients, tt_row_numbers, tt_table
+from oracle import tt_core_gradients, tt_row_numbers, tt_table
 
 ROWS, DIM = 320, 16
 ITEM = jde.TTConfig(

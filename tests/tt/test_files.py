@@ -12,8 +12,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import jax_dynemb as jde
-from jax_dynemb.reference import tt_table
 from meshes import mesh_of
+from oracle import tt_table
 
 ROWS, DIM, RATE = 320, 8, 0.25
 ITEM = jde.TTConfig(

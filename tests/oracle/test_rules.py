@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb.reference import ReferenceTables, hash_rank
+from oracle import ReferenceTables, hash_rank
 from support import keys_of_bucket
 
 DEBUG = jde.initializers.debug()

@@ -5,7 +5,7 @@
 import numpy as np
 import pytest
 
-from jax_dynemb import reference
+import oracle
 
 KNOWN = [  # counter, key, words after 7 and after 10 rounds
     (
@@ -32,15 +32,15 @@ KNOWN = [  # counter, key, words after 7 and after 10 rounds
 @pytest.mark.parametrize(("counter", "key", "seven", "ten"), KNOWN)
 def test_known_answers(counter: list, key: tuple, seven: list, ten: list):
     counters = np.array(counter, np.uint32)
-    got = [reference.philox4x32(counters, key, rounds) for rounds in (7, 10)]
+    got = [oracle.philox4x32(counters, key, rounds) for rounds in (7, 10)]
     np.testing.assert_array_equal(got, np.array([seven, ten], np.uint32))
-    np.testing.assert_array_equal(reference.philox4x32(counters, key), got[1])
+    np.testing.assert_array_equal(oracle.philox4x32(counters, key), got[1])
 
 
 def test_counters_of_any_shape():
     counters = np.array([counter for counter, *_ in KNOWN], np.uint32)
-    got = reference.philox4x32(counters.reshape(3, 1, 4), (7, 8))
+    got = oracle.philox4x32(counters.reshape(3, 1, 4), (7, 8))
     assert got.shape == (3, 1, 4)
     for i in range(3):
-        alone = reference.philox4x32(counters[i], (7, 8))
+        alone = oracle.philox4x32(counters[i], (7, 8))
         np.testing.assert_array_equal(got[i, 0], alone)

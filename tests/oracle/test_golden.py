@@ -8,7 +8,7 @@ import pytest
 
 from golden.load_golden import TbeCase
 from golden_replay import replay, supported_cases, tables_of
-from jax_dynemb.reference import ReferenceTables
+from oracle import ReferenceTables
 
 CASES = supported_cases()
 

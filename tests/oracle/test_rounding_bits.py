@@ -9,7 +9,7 @@ the bits of this oracle (tests/optim/test_stochastic_rounding.py).
 import numpy as np
 import pytest
 
-from jax_dynemb.reference import rounding_bits
+from oracle import rounding_bits
 
 SEED = 0x0123456789ABCDEF
 KEYS = np.arange(1 << 14, dtype=np.uint64)
