@@ -80,8 +80,8 @@ def row_wise(sizes, shards):
     return parts, len(parts) * shards
 
 
-# Few, since each is compiled again: row-wise tables, then one of these beside two tables
-# that have a shard each (of four) and two that have two.
+# There are few, since each is compiled: row-wise tables, then one of these beside two
+# tables that have a shard each (of four) and two that have two.
 PLANS = [
     *(row_wise(sizes, n) for sizes in [(9,), (6, 0, 9), (3, 4, 5, 6)] for n in (1, 8)),
     (

@@ -80,7 +80,7 @@ def xored(key: int, seed: int) -> int:
     "hashed, least, most", [(xored, 10, 60), (hash_of, 0, 4)], ids=["xor", "ours"]
 )
 def test_pairs_with_chosen_differences(hashed, least, most):
-    """Without the seed no user of the code finds pairs that meet more often than others.
+    """Without the seed no reader of the code finds pairs that meet more often.
 
     Of 4,000 pairs 0.25 meet by chance in one of 2**14 buckets. With a seed that is
     xored in, differences that pass the products would do so 40 to 110 times as often.
