@@ -31,7 +31,7 @@ namespace dynemb {
 
 constexpr int kWordsOfBucket = kBucketBytes / 4;
 
-// One key in the counter of its table. Slots are numbered as in a table.
+// Counts one key in the counter of its table. Slots are numbered as in a table.
 class KeyCounter {
  public:
   // `lookup`: the number of this training lookup, counted from 1.
@@ -86,7 +86,7 @@ class KeyCounter {
     }
   }
 
-  // The slot of the key, or kRefusedSlot. Counts what `begin` has not counted.
+  // Returns the slot of the key, or kRefusedSlot. Counts what `begin` has not counted.
   DYNEMB_HD int32_t add(Pending const& claimed, uint32_t uses) const {
     if (!is_pending(claimed.slot)) return claimed.slot;
     auto const bucket = own_bucket();

@@ -31,8 +31,8 @@ enum HyperParameter : int32_t {
   kNumHyperParameters
 };
 
-// The optimizer of one table in one step. The betas enter as 1 - beta, rounded once. Aligned, so
-// that a GPU reads it in two loads.
+// Holds the optimizer of one table in one step. The betas enter as 1 - beta, rounded once. Aligned,
+// so that a GPU reads it in two loads.
 struct alignas(16) Optimizer {
   OptimizerKind kind;
   float learning_rate;

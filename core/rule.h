@@ -31,7 +31,7 @@ enum RuleField : uint32_t {
 };
 constexpr uint32_t kRuleComparisons = kUnusedFor | kUnusedSince | kHighBelow | kNormBelow;
 
-// The operand of a rule: kNumRuleWords words of 32 bits, 64-bit numbers as (low, high).
+// The operand of a rule has kNumRuleWords words of 32 bits, 64-bit numbers as (low, high).
 enum RuleWord : int32_t {
   kUnusedForWord = 0,
   kUnusedSinceWord = 2,
@@ -190,7 +190,7 @@ struct BucketRange {
   int64_t count;
 };
 
-// Where the keys of a window lie: the high bits of a hash choose the bucket.
+// Returns where the keys of a window lie: the high bits of a hash choose the bucket.
 DYNEMB_HD BucketRange buckets_of(TableRef const& table, Window const& window) {
   if (!window.is_of_hash()) return {0, table.local_buckets};
   auto const low = window.prefix.hash & ~low_bits(window.free);

@@ -64,7 +64,7 @@ DYNEMB_HD bool is_packed(ScorePolicy policy) {
 DYNEMB_HD bool is_pinned(uint64_t score) { return (score & kPinBit) != 0; }
 DYNEMB_HD uint64_t without_pin(uint64_t score) { return score & ~kPinBit; }
 
-// The part above the clock.
+// Returns the part above the clock.
 DYNEMB_HD uint64_t high_of(uint64_t score) { return score >> 32 & kHighScoreLimit; }
 
 // A count of uses ends at kMostUses. One addition is at most kMostAdded. So the threads that a
@@ -85,7 +85,7 @@ DYNEMB_HD uint64_t next_clock(uint64_t clock, uint64_t now) {
   return next;
 }
 
-// The bits of a score that hold the clock.
+// Returns the bits of a score that hold the clock.
 DYNEMB_HD uint64_t clock_bits(ScorePolicy policy) {
   return is_packed(policy) ? 0xffffffffu : ~kPinBit;
 }
@@ -95,8 +95,8 @@ DYNEMB_HD bool is_touched(ScorePolicy policy, uint64_t score, uint64_t clock) {
   return ((score ^ clock) & clock_bits(policy)) == 0;
 }
 
-// Units of the clock between the last use of a row and the latest lookup. A packed score holds 32
-// bits of the clock, and the difference wraps as they do.
+// Returns the units of the clock between the last use of a row and the latest lookup. A packed
+// score holds 32 bits of the clock, and the difference wraps as they do.
 DYNEMB_HD uint64_t age_of(ScorePolicy policy, uint64_t score, uint64_t clock) {
   if (is_packed(policy)) return static_cast<uint32_t>(clock) - static_cast<uint32_t>(score);
   score = without_pin(score);
@@ -124,13 +124,14 @@ DYNEMB_HD uint32_t weight_of(uint32_t passed, uint32_t halflife) {
   return kUse + phase - (phase * (kUse - phase) * 88 >> 16);
 }
 
-// Lookups of the epoch of this clock that came before it.
+// Returns the lookups of the epoch of this clock that came before it.
 DYNEMB_HD uint32_t passed_of(uint64_t clock, uint32_t halflife) {
   auto const low = static_cast<uint32_t>(clock);
   return low == clock ? low % halflife : static_cast<uint32_t>(clock % halflife);
 }
 
-// Epochs between the last use of a row and a clock with `passed` lookups of its epoch before it.
+// Returns the epochs between the last use of a row and a clock with `passed` lookups of its epoch
+// before it.
 DYNEMB_HD uint32_t epochs_since(uint64_t score, uint64_t clock, uint32_t passed,
                                 uint32_t halflife) {
   auto const age = static_cast<uint32_t>(clock) - static_cast<uint32_t>(score);  // wraps
@@ -139,7 +140,7 @@ DYNEMB_HD uint32_t epochs_since(uint64_t score, uint64_t clock, uint32_t passed,
 
 DYNEMB_HD uint64_t halved(uint64_t high, uint32_t times) { return times < 32 ? high >> times : 0; }
 
-// The order in which rows with decaying counts leave, the first one lowest; below 2^63 - 2. Two
+// Ranks rows with decaying counts in order of eviction, the first one lowest; below 2^63 - 2. Two
 // scores have one rank only if their counts weigh the same; never 0.
 DYNEMB_HD uint64_t decaying_rank(uint64_t score, uint64_t clock, uint32_t passed,
                                  uint32_t halflife) {

@@ -54,12 +54,10 @@ _MAPPED = {
 
 
 def table_fields(options: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Translates options, or a dict of their fields, to arguments of ``TableConfig``.
+    """Translates options, or their fields, to arguments of ``TableConfig``.
 
-    ``given`` replaces or completes them.
-
-    Raises:
-      ValueError: a field or its value has no counterpart, or there is no size.
+    ``given`` replaces or completes them. ValueError if one has no counterpart, or there
+    is no size.
     """
     fields = {**_translated(options, given), **given}
     if missing := sorted({"dim", "capacity"} - fields.keys()):

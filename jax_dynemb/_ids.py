@@ -43,12 +43,7 @@ def ids(x: Any, *, sharding: jax.sharding.Sharding | None = None) -> jax.Array:
 
 
 def words_of(x: Any) -> np.ndarray:
-    """Makes the pairs of words uint32[..., 2] on the host; views int64.
-
-    Raises:
-      TypeError: ``x`` does not hold integers, or is a jax Array.
-      ValueError: an id is reserved.
-    """
+    """Makes uint32[..., 2] on the host, of int64 a view; refuses reserved ids."""
     if isinstance(x, jax.Array):
         raise TypeError(
             f"jde.ids takes numpy arrays, not a jax Array of dtype {x.dtype}: JAX may "
@@ -66,13 +61,7 @@ def words_of(x: Any) -> np.ndarray:
 
 
 def array_of(x: Any) -> np.ndarray:
-    """Makes a NumPy array of ids; they may be nested lists.
-
-    Raises:
-      MemoryError: they are more than memory holds.
-      TypeError: they are lists that ``jit`` took apart.
-      ValueError: they are lists of unequal lengths, or nested without end.
-    """
+    """Makes an array of lists that may be nested, but not unequal or endless."""
     check_depth("ids", x)
     try:
         return np.asarray(x)

@@ -64,10 +64,6 @@ def score_words(x: Any, where: str, shape: tuple[int, ...]) -> tuple[Any, Any]:
 
     A traced number below 0 counts as 0. The kernels count a pair above 2**62 - 1 as
     that. ``x`` may be words already; results are in NumPy if it is no jax Array.
-
-    Raises:
-      TypeError: they are no integers.
-      ValueError: they have another shape, or are out of range.
     """
     array: Any = x if isinstance(x, jax.Array) else np.asarray(x)
     if array.dtype.kind == "O" and array.size and all(_is_int(n) for n in array.flat):

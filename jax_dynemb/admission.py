@@ -210,12 +210,7 @@ class Frequency(Admission):
     counts: Literal["occurrences", "lookups"] = "occurrences"
 
     def __post_init__(self) -> None:
-        """Checks the numbers.
-
-        Raises:
-          TypeError: the counter is no ``Sketch``, and not ``Exact``.
-          ValueError: a number is out of range, or a sketch shall count lookups.
-        """
+        """Refuses other counters, numbers out of range, and sketches of lookups."""
         if not isinstance(self.counter, (Sketch, Exact)):
             raise TypeError(
                 f"Frequency needs a counter, not {self.counter!r}: write "

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share: the library and the oracle fed with the same calls."""
+"""Feeds the library and the oracle with the same calls, for all tests."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from jax_dynemb import _ffi
 from jax_dynemb.lifecycle import Rule
 from oracle import ReferenceTables, bucket_of
 
-# The golden numbers' tolerance for float32 arithmetic.
+# This is the golden numbers' tolerance for float32 arithmetic.
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
 # Two units in the last place, for rows that were rounded to the storage type.
 STORAGE_RTOL = {"float32": 0.0, "bfloat16": 2.0**-6, "float16": 2.0**-9}
@@ -32,7 +32,7 @@ class HostJagged:
 
     @classmethod
     def of(cls, bags: Sequence[Sequence[int]], capacity: int) -> "HostJagged":
-        """From lists of ids; the rest of `capacity` is filled with junk ids."""
+        """Makes one from lists of ids; the rest of `capacity` is junk ids."""
         values = np.full(capacity, 987_654_321, np.int64)
         flat = [key for bag in bags for key in bag]
         values[: len(flat)] = flat
@@ -320,7 +320,7 @@ class Rows:
 
     @classmethod
     def of(cls, rows: Mapping[int, Any]) -> "Rows":
-        """From what ``export`` or the oracle's returned."""
+        """Makes one from what ``export`` or the oracle's returned."""
         keys = sorted(rows)
         ordered = [rows[key] for key in keys]
         leaves = {leaf for row in ordered for leaf in row.state}
@@ -413,7 +413,7 @@ def score_words(scores: Any) -> np.ndarray:
 def keys_of_bucket(
     bucket: int, num_buckets: int, count: int, start: int = 0, hash_seed: int = 0
 ) -> list:
-    """The first `count` keys from `start` on that live in one bucket."""
+    """Lists the first `count` keys from `start` on that live in one bucket."""
     keys: list[int] = []
     key = start
     while len(keys) < count:

@@ -17,7 +17,7 @@
 
 namespace dynemb::cpu {
 
-// One for each thread and array, kept between rows: the arrays only grow.
+// Each thread keeps one for each array between rows, so the memory only grows.
 class RoundingBits {
  public:
   // `array`: see RoundingSeed.

@@ -23,7 +23,8 @@ namespace dynemb::cpu {
 static_assert(kBucketBytes % kBucketCapacity == 0 && kGivenBytes % kBucketCapacity == 0,
               "^ kHalfBucket leads from half to half");
 
-// Ids. With half as many a core has fewer misses in flight than it could; more are no faster.
+// A group has so many ids. With half as many a core has fewer misses in flight than it could; more
+// are no faster.
 constexpr int kProbeGroup = 64;
 
 template <Isa isa>

@@ -46,8 +46,8 @@ class Promoter {
   }
 
  private:
-  // Distinct slots without a frame, in order. Counts hits and misses. `into` says of each position
-  // which frame its slot has, until rows arrive.
+  // Returns the distinct slots without a frame, in order. Counts hits and misses. `into` says of
+  // each position which frame its slot has, until rows arrive.
   std::vector<int32_t> find_newcomers() {
     auto pieces = pieces_for(args_.num_ids);
     std::atomic<uint64_t> hits{0}, misses{0};

@@ -44,7 +44,7 @@ struct AnyTable {
   bool skips_nonfinite;
 };
 
-// Tables of one optimizer.
+// Holds the tables of one optimizer.
 struct AnyCall {
   int32_t num_tables;
   AnyTable tables[kMaxTables];

@@ -64,7 +64,7 @@ __device__ __forceinline__ StateRows<0> state_rows<0>(TableRef const&, int32_t) 
   return {};
 }
 
-// A row with a complete sum.
+// Holds a row with a complete sum.
 template <int kStates>
 struct SummedRow {
   TableRef const& table;

@@ -31,7 +31,7 @@ struct CounterRows {
   int32_t num_rows;
 };
 
-// One of several that work together.
+// Numbers one of several that work together.
 struct Share {
   int32_t rank;
   int32_t size;

@@ -72,7 +72,7 @@ __device__ __forceinline__ uint2 rounded_halves(RoundingSeed const& seed, Key ke
   return {sums[0] >> 16 | (sums[1] & 0xffff0000u), sums[2] >> 16 | (sums[3] & 0xffff0000u)};
 }
 
-// One function, not a part of each optimizer's loop. Precondition: type is one of 16 bits.
+// This is one function, not a part of each optimizer's loop. Precondition: type is one of 16 bits.
 inline __device__ __noinline__ float4 rounded_quad(RoundingSeed const& seed, Key key, uint32_t quad,
                                                    ValueType type, float4 v) {
   if (type == ValueType::kBFloat16) return rounded_quad<BFloat16>(seed, key, quad, v);

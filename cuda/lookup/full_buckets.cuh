@@ -139,7 +139,7 @@ class BinWorker {
       auto const own = own_of(bin, base);
       auto const id = FullId(call_.view, own.missing);
       auto const undecided = own.missing.won == kUndecided;
-      // The lanes with ids of the same bucket.
+      // These lanes have ids of the same bucket.
       auto const same = __match_any_sync(kFullWarp, undecided ? number_of(id) : kNothing);
       Claim result{-1, false};
       auto rest = group_.ballot(undecided);
@@ -168,7 +168,7 @@ class BinWorker {
     int64_t number;  // of the shard
   };
 
-  // The id of this lane among the 32 from `base` on.
+  // Holds the id of this lane among the 32 from `base` on.
   struct Own {
     Missing* listed;
     Missing missing;
@@ -192,8 +192,8 @@ class BinWorker {
     return id.table == bucket.table && id.bucket == bucket.number;
   }
 
-  // The bucket of a lane's id. Its entries are being copied to `copy`, each by the lane that reads
-  // it (FullBucket). No other warp writes a bucket of this bin.
+  // Returns the bucket of a lane's id. Its entries are being copied to `copy`, each by the lane
+  // that reads it (FullBucket). No other warp writes a bucket of this bin.
   __device__ __forceinline__ BucketId fetch(FullId const& id, int lane,
                                             Entry (&copy)[kBucketCapacity]) const {
     auto const of =
@@ -215,7 +215,7 @@ class BinWorker {
     }
   };
 
-  // The number of the lookup. Its counter may change while this kernel runs.
+  // Returns the number of the lookup. Its counter may change while this kernel runs.
   __device__ __forceinline__ uint64_t lookup_of(int32_t t) const {
     return call_.counted[t].updates.values[1];
   }
@@ -344,7 +344,7 @@ class BinWorker {
   WarpGroup group_;
 };
 
-// A warp a bin.
+// Each bin has a warp.
 template <bool kSelects>
 __device__ __forceinline__ void fill_full_buckets(SelectingCall<kSelects> const& selecting) {
   auto const& call = selecting.call;

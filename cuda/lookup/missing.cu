@@ -16,7 +16,7 @@
 namespace dynemb::cuda {
 namespace {
 
-// An id of the list. The slot of a position that is not on the list is never touched here.
+// Holds an id of the list. The slot of a position that is not on the list is never touched here.
 struct MissingId {
   FeatureRef const& feature;
   TableRef const& table;

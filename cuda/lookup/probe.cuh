@@ -15,7 +15,7 @@
 
 namespace dynemb::cuda {
 
-// The digests of a quarter of a bucket.
+// Holds the digests of a quarter of a bucket.
 struct QuarterDigests {
   uint4 a, b;
 

@@ -102,7 +102,7 @@ struct RowCopier {
     }
   }
 
-  // One row for each of the `count` <= 32 ids from `first` on (is_countable).
+  // Copies one row for each of the `count` <= 32 ids from `first` on (is_countable).
   __device__ __forceinline__ void copy(int32_t first, int32_t count) const {
     Probed probed[1];
     ids.probe(here, first, first + count, true, probed);

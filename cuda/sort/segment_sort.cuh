@@ -149,7 +149,7 @@ struct TileSorter {
     }
   }
 
-  // Keys of the thread's digit in the tiles of the segment before this one.
+  // Returns the keys of the thread's digit in the tiles of the segment before this one.
   __device__ __forceinline__ uint32_t in_tiles_before() const {
     auto const first = pass.segments.first_tile[segment];
     uint32_t sum = 0;

@@ -71,8 +71,8 @@ struct SortLayout {
   __host__ __device__ uint32_t digit_mask() const { return (1u << bits_of_pass) - 1; }
 };
 
-// How many keys have which digit. The kernel that makes the keys counts those of the first pass, a
-// row for each block, and clears the rest. The first pass counts for the others.
+// Counts how many keys have which digit. The kernel that makes the keys counts those of the first
+// pass, a row for each block, and clears the rest. The first pass counts for the others.
 struct SortTally {
   uint32_t* rows;        // [rows, kDigits]
   uint32_t* counts;      // [segments, passes, kDigits] the first pass is left out

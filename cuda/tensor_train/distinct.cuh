@@ -14,7 +14,7 @@
 
 namespace dynemb::cuda {
 
-// The memory of a call with numbers.
+// Holds the memory of a call with numbers.
 struct DistinctScratch {
   SortLayout layout;
   int64_t items_of_row, num_rows;

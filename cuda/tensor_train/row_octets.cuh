@@ -59,7 +59,7 @@ __device__ __forceinline__ void for_prefixes(PairShape const& shape, int64_t fir
   }
 }
 
-// Up to 32 rows of a prefix. Their suffixes' numbers are in the lanes.
+// Holds up to 32 rows of a prefix. Their suffixes' numbers are in the lanes.
 struct RowChunk {
   int32_t count;
   int32_t suffix;    // of row `lane`; -1: there is none
@@ -118,7 +118,7 @@ __device__ __forceinline__ void sum_over_rows(PairShape const& shape, Add const&
   });
 }
 
-// A prefix as the left matrix of a product, 16 x 8 * kSteps.
+// Holds a prefix as the left matrix of a product, 16 x 8 * kSteps.
 template <int kSteps, bool kExact>
 struct HeldPrefix {
   LeftTile<kExact> tiles[kSteps];
@@ -134,7 +134,7 @@ struct HeldPrefix {
   }
 };
 
-// Four columns of eight rows.
+// Multiplies four columns of eight rows.
 template <int kSteps, bool kExact>
 __device__ __forceinline__ void multiply_octet(HeldPrefix<kSteps, kExact> const& prefix,
                                                float const* suffix, int32_t n,

@@ -13,7 +13,7 @@
 
 namespace dynemb::cuda {
 
-// Two counts below 2^31, side by side.
+// Holds two counts below 2^31, side by side.
 struct CountPair {
   uint32_t a, b;
 };
@@ -26,7 +26,7 @@ struct ChainedSum {
   uint64_t* words;   // [blocks], 0 at first
   uint32_t* ticket;  // 0 at first
 
-  // The chain of the blocks from `first` on.
+  // Returns the chain of the blocks from `first` on.
   __device__ __forceinline__ ChainedSum from(uint32_t first) const {
     return {words + first, ticket};
   }

@@ -122,7 +122,7 @@ class ChunkSorter {
   int shift_;  // from slots to bins
 };
 
-// The copy of a chunk, given its order.
+// Copies a chunk in the order that is given.
 template <class In, class Out>
 struct OrderedRows {
   TierRows<In, Out> rows;
@@ -146,7 +146,8 @@ struct OrderedRows {
   }
 
  private:
-  // Every `tiles`-th row from `own` on. A few of them together: all loads before all stores.
+  // Copies every `tiles`-th row from `own` on. A few of them go together, with all loads before all
+  // stores.
   template <int kInFlight>
   __device__ __forceinline__ void copy_rows(RowTile const& tile, int32_t own, int32_t tiles) const {
     auto const dim = rows.sources.table.dim;

@@ -79,7 +79,8 @@ __device__ __forceinline__ void count_of_block(TierRef const& tier, uint32_t hit
   count_in_tier(tier, kTierMisses, of_block[1]);
 }
 
-// Whether a live slot has a frame. Clears the mark of a frame whose row an earlier promotion made.
+// Returns whether a live slot has a frame. Clears the mark of a frame whose row an earlier
+// promotion made.
 __device__ __forceinline__ bool meet_frame(TierRef const& tier, int32_t slot) {
   auto const frame = tier.place[slot] - 1;
   if (frame >= static_cast<uint32_t>(tier.frames)) return false;

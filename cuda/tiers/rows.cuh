@@ -250,7 +250,7 @@ inline bool are_floats(TierRowsArgs const& args) {
   return std::all_of(args.features, args.features + args.num_features, is_one);
 }
 
-// Which blocks work on which feature: `blocks_of(feature)` of them. Returns their number.
+// Notes which blocks work on which feature, `blocks_of(feature)` of them. Returns their number.
 template <class Size, class BlocksOf>
 int64_t fill_call(TierRowsArgs const& args, BlocksOf const& blocks_of, TierRowsCall<Size>* call) {
   for (int32_t t = 0; t < args.num_tables; ++t) {

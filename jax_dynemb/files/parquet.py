@@ -152,11 +152,7 @@ def read_parquet(path: Path) -> StoredTable:
 def stored_parquet(
     files: list[Path], verify: bool, quiet: bool
 ) -> dict[str, StoredTable]:
-    """Opens parquet files as tables, by their names; ``verify`` checks checksums.
-
-    Raises:
-      DamagedFileError: a file is missing, cut off, altered or malformed.
-    """
+    """Opens parquet files as tables, by their names; ``verify`` checks checksums."""
     if verify:
         total = sum(file.stat().st_size for file in files if file.is_file())
         with progress_bar("verifying", total, quiet) as advance:

@@ -132,10 +132,6 @@ def prepare(
 
     ``ids`` is an array of any leading shape, or a ``Jagged``; ``weights`` has its
     shape.
-
-    Raises:
-      TypeError: the dtype of the ids does not suit the table.
-      ValueError: a shape does not fit.
     """
     if isinstance(ids, Jagged):
         return _prepare_jagged(config, feature, ids, weights)

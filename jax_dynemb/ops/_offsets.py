@@ -44,11 +44,7 @@ def offsets_of(lengths: Any, capacity: int) -> tuple[jax.Array, jax.Array]:
 def offsets_of_given(
     feature: str, lengths: Any, capacity: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Adds up what a user passes as ``Jagged.lengths`` of a feature, as ``offsets_of``.
-
-    Raises:
-      ValueError: the lengths are no integers, or are known to be no lengths of bags.
-    """
+    """Adds up a user's ``Jagged.lengths`` as ``offsets_of``; refuses other lengths."""
     return offsets_of(check_lengths(lengths, capacity, feature), capacity)
 
 

@@ -27,9 +27,6 @@ def with_uses(
 
     ``counts`` is uint32 in the shape of the ids. For customized tables ``scores`` has
     the low and the high words; ``of_table`` uint32[2] is the score of ids without one.
-
-    Raises:
-      ValueError: a shape does not fit.
     """
     if counts is None and scores is None:
         return given

@@ -147,10 +147,6 @@ def join_gradient(
 
     ``gradient`` is [*stacked, *rows_shape, dim]. ``limit`` bounds its numbers.
     ``joined`` says that there are gradients of other lookups beside these.
-
-    Raises:
-      ValueError: the gradient has another shape than the rows, or the residual is not
-        one of a lookup.
     """
     check_residual(residual)
     layout = residual.layout

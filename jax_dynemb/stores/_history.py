@@ -98,11 +98,7 @@ class History:
         return History(commits, self.first, number)
 
     def back_to(self, tag: str | None, keep: int, where: str) -> History:
-        """Forgets the commits after one; the last one if ``tag`` is None.
-
-        Raises:
-          FileNotFoundError: there is no such commit.
-        """
+        """Forgets the commits after one, which must exist; None is the last one."""
         if tag is None:
             return self
         tags = [each.tag for each in self.commits if each.number or not keep]

@@ -135,11 +135,7 @@ def write_newest(folder: Path, newest: Newest) -> None:
 
 
 def read_newest(folder: Path) -> Newest | None:
-    """Reads which commit is the newest; None in a log of an older version.
-
-    Raises:
-      DamagedFileError: the file is not what was written.
-    """
+    """Reads which commit is the newest; None in a log of an older version."""
     if not (folder / NEWEST).exists():
         return None
     fields = _checked(folder / NEWEST)
@@ -147,11 +143,7 @@ def read_newest(folder: Path) -> Newest | None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Reads and checks the manifest of a commit.
-
-    Raises:
-      DamagedFileError: it is not what was written.
-    """
+    """Reads and checks the manifest of a commit, or raises DamagedFileError."""
     fields = _checked(path)
     if fields.text("tag") != path.stem:
         raise DamagedFileError(path, f"it is the manifest of {fields['tag']!r}")
@@ -172,11 +164,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def read_live(folder: Path, manifest: Manifest) -> list[np.ndarray]:
-    """Reads which records of each segment are live: uint64[ceil(records / 64)] each.
-
-    Raises:
-      DamagedFileError: the file is not what was written.
-    """
+    """Reads each segment's live records: uint64[ceil(records / 64)] each."""
     path = live_path(folder, manifest.number)
     words = [-(-each.records // 64) for each in manifest.segments]
     if file_bytes(path) != 8 * sum(words):

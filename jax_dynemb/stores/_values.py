@@ -39,11 +39,7 @@ def rows_of(
     mark: bytes,
     where: str,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Reads what ``values_of`` made: which names have a row, and the rows.
-
-    Raises:
-      DamagedFileError: a value is not what was written.
-    """
+    """Reads what ``values_of`` made: which names have a row, and the rows."""
     found = np.array([value is not None for value in values], bool)
     packed = np.zeros((len(names), layout.row_bytes), np.uint8)
     size = _STEP + layout.row_bytes

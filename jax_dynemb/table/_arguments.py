@@ -48,10 +48,6 @@ def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
     """Sorts the ids of a lookup into the order of the configs.
 
     They are by feature, or what says them with ``jagged_by_feature()``.
-
-    Raises:
-      TypeError: something else than a dict of ids.
-      ValueError: unknown features, or none at all.
     """
     if hasattr(ids, "jagged_by_feature"):
         ids = ids.jagged_by_feature()
@@ -108,12 +104,7 @@ def check_rows(
 
 
 def rules_by_table(tables: Catalog[Any], rules: Any) -> dict[str, Rule]:
-    """Checks the rules of ``erase_where``.
-
-    Raises:
-      TypeError: something else than a dict of rules.
-      ValueError: a table does not keep what a rule compares, or is too large for it.
-    """
+    """Checks the rules of ``erase_where`` and that tables keep what they compare."""
     check_mapping(rules, "erase_where: rules", "table", tables.tables)
     for name, rule in rules.items():
         config = tables.dynamic_table(name, "erase_where")
@@ -133,12 +124,7 @@ def rules_by_table(tables: Catalog[Any], rules: Any) -> dict[str, Rule]:
 
 
 def factors_by_table(tables: Catalog[Any], factors: Any) -> dict[str, jax.Array]:
-    """Checks the factors of ``decay``; float32[] each.
-
-    Raises:
-      TypeError: something else than a dict of numbers.
-      ValueError: a number is out of range, or a table counts no uses.
-    """
+    """Checks the factors of ``decay``, float32[] each, of tables that count."""
     check_mapping(factors, "decay: factors", "table", tables.tables)
     result = {}
     for name, factor in factors.items():

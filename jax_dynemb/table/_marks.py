@@ -142,10 +142,6 @@ def check_continues(table: str, delta: Delta, at: Mark | None) -> None:
     """Refuses a delta that does not begin where a replica is.
 
     ``at`` is the mark of the delta before, or of the full export; None without rows.
-
-    Raises:
-      ValueError: the delta is of another table, was applied already, or one before it
-        is missing.
     """
     if delta.table != table:
         raise ValueError(

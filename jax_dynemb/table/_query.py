@@ -17,12 +17,7 @@ from jax_dynemb.engines.shard import Query
 def query_of(
     config: Any, min_score: Any, since: Any, known_keys: Any, chunk_buckets: Any
 ) -> Query:
-    """Returns the arguments of ``Tables.export``, checked.
-
-    Raises:
-      TypeError: a number is no whole number, or the keys are no list of ids.
-      ValueError: a number is below 0, or the scores of the table have no bound.
-    """
+    """Returns the arguments of ``Tables.export``, checked."""
     for name, given in {"min_score": min_score, "since": since}.items():
         if given is None:
             continue

@@ -37,10 +37,6 @@ def prepared(
     """Makes a ``Batch`` of what an iterator yields: ids, or a tuple that begins so.
 
     Ids are by feature, on the host. ``sharding`` of None is the default device.
-
-    Raises:
-      TypeError: ids are no integers, or no dict.
-      ValueError: an id is reserved, or a feature is not known.
     """
     rest = batch[1:] if isinstance(batch, tuple) else None
     ids = batch[0] if isinstance(batch, tuple) else batch
@@ -72,9 +68,6 @@ def table_keys(
 
     Returns, of tables with a store, distinct keys int64[n], and these as ids on the
     device, padded. Also all ids on the device, as they were given.
-
-    Raises:
-      ValueError: a table is not known, or an id is reserved.
     """
     catalog = coll.engine.catalog
     configs = {name: catalog.table(name) for name in ids}

@@ -87,11 +87,8 @@ def capacities_of(
     """Returns room for each key from whatever form a user gave it in.
 
     ``capacity`` is an int for every key, a dict by key, a sequence, or a ``Capacity``.
-    ``counts`` has the entries of each key, or is None under jit.
-
-    Raises:
-      TypeError: a ``Capacity`` under jit.
-      ValueError: a key has none, or entries do not fit.
+    ``counts`` has the entries of each key, or is None under jit, where a ``Capacity``
+    is refused.
     """
     if isinstance(capacity, Capacity):
         if counts is None:

@@ -60,11 +60,7 @@ def _kind(x: Any) -> str:
 
 
 def lengths_from_offsets(lengths: Any, offsets: Any) -> Any:
-    """Returns the lengths of bags from what a user gave of both; None of none.
-
-    Raises:
-      ValueError: offsets do not begin with 0, fall, or contradict the lengths.
-    """
+    """Returns the lengths of bags from what a user gave of both; None of none."""
     if offsets is None:
         return lengths
     if not hasattr(offsets, "dtype"):

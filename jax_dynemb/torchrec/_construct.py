@@ -92,10 +92,6 @@ def on_host(given: Given, capacity: Any, check: bool) -> tuple[Layout, list, Any
     """Makes regions where counts are known: exact ones, or of the capacity given.
 
     Returns the layout; values (and weights) in regions; and the lengths.
-
-    Raises:
-      TypeError: under jit.
-      ValueError: lengths and values do not fit, or entries do not fit the capacity.
     """
     if is_traced(given.lengths):
         raise TypeError(

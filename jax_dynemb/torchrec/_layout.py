@@ -71,9 +71,6 @@ def strides_of(
     """Computes the bags of each key, the common stride, and the bags on each rank.
 
     ``ranks`` is ``stride_per_key_per_rank``: a list of bag counts for each key.
-
-    Raises:
-      ValueError: they contradict each other.
     """
     keys = check_keys(keys)
     if ranks is not None and len(ranks):

@@ -93,12 +93,7 @@ def check_inverse(layout: Layout, inverse: Any) -> Any:
 
 
 def check_offsets_exist(layout: Layout, lengths: Any) -> None:
-    """Refuses offsets into an array that has room between its keys.
-
-    Raises:
-      TypeError: under jit, where it is unknown.
-      ValueError: there is room left.
-    """
+    """Refuses offsets into an array that has, or under jit may have, room left."""
     if layout.compact or len(layout.keys) <= 1:
         return
     fix = "call packed().offsets(), or kjt[key].offsets() for one key."

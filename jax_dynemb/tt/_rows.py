@@ -17,7 +17,7 @@ from jax_dynemb.ops import Distinct
 from jax_dynemb.tt._contract import Product, contract, einsum, half_prefixes
 from jax_dynemb.tt._numbers import NO_ROW
 
-# Columns of a prefix: those of one tile of a tensor core's product.
+# A prefix has at least the columns of one tile of a tensor core's product.
 _TILE = 16
 
 

@@ -116,7 +116,7 @@ void claim(Ranking const& ranking, Bucket const& bucket, Key key) {
   if (claim_empty(bucket, key, hash).place < 0) claim_full(ranking, test_hash, bucket, key, hash);
 }
 
-// Every new key `copies` times, by `threads` threads that start from different places.
+// Claims for every new key `copies` times, by `threads` threads that start from different places.
 void claim_by_threads(TestTable& table, Scenario const& s, int threads, size_t copies) {
   std::vector<std::thread> running;
   for (int t = 0; t < threads; ++t) {
@@ -228,7 +228,7 @@ Scenario scenario(size_t old_count, size_t touched, size_t new_count, bool evict
   return s;
 }
 
-// A full bucket of rows with scores from 0 to 19, and new keys with the score `given`.
+// Makes a full bucket of rows with scores from 0 to 19, and new keys with the score `given`.
 Scenario competition(size_t touched, size_t new_count, uint64_t given, OnFull on_full) {
   auto s = scenario(128, 0, new_count, true, false);
   for (size_t i = 0; i < 128; ++i) {
@@ -262,7 +262,7 @@ void check_all() {
       scenario(0, 0, 100, true, false),     // room for all
       scenario(100, 10, 28, true, false),   // exactly full
       scenario(100, 10, 60, true, false),   // the lowest scores leave
-      scenario(128, 0, 50, true, true),     // equal scores: the smallest keys leave
+      scenario(128, 0, 50, true, true),     // equal scores: the smallest keys go
       scenario(128, 100, 90, true, false),  // more newcomers than rows that may leave
       scenario(128, 128, 40, true, false),  // no row may be evicted
       scenario(90, 0, 90, false, false),    // no eviction: the smallest marks win

@@ -48,7 +48,7 @@ struct Types {
   ValueType stored, row;
 };
 
-// A feature and its arrays.
+// Holds a feature and its arrays.
 struct Feature {
   std::vector<Key> ids;
   std::vector<int32_t> offsets, slots;

@@ -250,7 +250,7 @@ void check_same(Tables& ours, Batch const& batch, Tables& truth, Batch const& wa
   }
 }
 
-// Some old ids, some new ones, some of them several times.
+// Draws some old ids and some new ones, some of them several times.
 std::vector<Key> ids_of(uint64_t step, size_t count, uint64_t distinct) {
   std::vector<Key> ids;
   for (size_t i = 0; i < count; ++i)
@@ -258,7 +258,7 @@ std::vector<Key> ids_of(uint64_t step, size_t count, uint64_t distinct) {
   return ids;
 }
 
-// A batch, by the kernels and by a CPU.
+// Runs a batch by the kernels and by a CPU.
 void step(Tables& ours, Tables& truth, std::vector<std::vector<Key>> const& ids) {
   Batch batch(ids), wanted(ids);
   ours.mark_rows();

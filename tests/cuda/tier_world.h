@@ -28,7 +28,8 @@ struct Shape {
   ScorePolicy policy;
 };
 
-// A row and its states as bytes. Of a row whose states are not written yet only the row counts.
+// Holds a row and its states as bytes. Of a row whose states are not written yet only the row
+// counts.
 struct Content {
   std::vector<char> row;
   std::vector<char> states;

@@ -53,7 +53,7 @@ struct Array {
     return other;
   }
 
-  // Another type or shape, and as many of the same bytes as fit.
+  // Returns another type or shape with as many of the same bytes as fit.
   Array as(XLA_FFI_DataType type, std::vector<int64_t> shape) const {
     Array other(type, std::move(shape));
     memcpy(other.memory.get(), memory.get(), std::min(bytes(), other.bytes()));
@@ -108,7 +108,7 @@ struct Call {
   }
 };
 
-// Runs the handler. The message of its error, or nothing.
+// Runs the handler. Returns the message of its error, or nothing.
 std::optional<std::string> run(Call const& call);
 
 }  // namespace dynemb::fuzz

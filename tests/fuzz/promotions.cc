@@ -82,7 +82,7 @@ struct Lists {
   int64_t arrive() const { return counts.data<int32_t>()[1]; }
 };
 
-// Where a place names a frame, that frame names the slot as its owner.
+// Checks that a frame which a place names has the slot as its owner.
 void check_frames(Tier const& tier) {
   for (int64_t slot = 0; slot < tier.slots(); ++slot) {
     auto const place = tier.place_of(slot);
@@ -218,7 +218,7 @@ class FetchModel {
   std::vector<int64_t> const& here() const { return here_; }  // slots that get a spill row
   int64_t far() const { return static_cast<int64_t>(far_.size()); }
 
-  // The row of the arrays for a position.
+  // Returns the row of the arrays for a position.
   int64_t place(int64_t i) const {
     if (slot(i) < 0) return first() ? std::max<int64_t>(slot(i), kNotAdmittedSlot) : -1;
     if (!is_kept(i)) return first() ? kLostPlace : -1;

@@ -59,7 +59,7 @@ COUNTER = types.SimpleNamespace(capacity=1 << 16)
 
 KEEPS = {"score_strategy": Score.NO_EVICTION}
 NO_TIER = {"tier": None}
-# Strategies whose ids read other first rows while they wait, and those of the table.
+# Ids that wait read zeros with this strategy, other first rows than the table's.
 OF_ZEROS = types.SimpleNamespace(
     threshold=3, initializer_args=types.SimpleNamespace(mode="CONSTANT", value=0.0)
 )

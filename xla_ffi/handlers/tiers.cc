@@ -15,7 +15,7 @@
 namespace dynemb {
 namespace {
 
-// Table `number` of a call.
+// Describes table `number` of a call.
 struct CallTable {
   TableAttrs const& attrs;
   int32_t number;
@@ -211,7 +211,7 @@ struct Fetch {
   }
 };
 
-// A list of slots and one of rows, side by side. Returns how many there are.
+// Reads a list of slots and one of rows, side by side. Returns how many there are.
 int64_t read_list(BufferReader& reader, int32_t const*& slots, int32_t const*& rows) {
   reader.sizes().forget(kNumSlots);
   auto const first = reader.next_arg(BufferRule::kSlotsOfRows);

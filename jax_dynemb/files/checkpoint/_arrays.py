@@ -96,12 +96,9 @@ class StoredArray:
 
 
 def check_array(path: Path, expected: np.dtype | None = None) -> Grid:
-    """Refuses an array whose chunks are missing or not as its description says.
+    """Refuses an array whose chunks are missing, compressed or of other sizes.
 
     ``expected`` is the dtype of its numbers, where that is known.
-
-    Raises:
-      DamagedFileError: one is, or its size is another, or the array is compressed.
     """
     fields = read_json(path / DESCRIPTION)
     shape, chunks = fields.wholes("shape"), fields.wholes("chunks")

@@ -38,12 +38,9 @@ class Commits(Protocol):
 def commit(
     feed: Commits | None, tree: Any, places: Mapping[Path, Place], step: int
 ) -> dict[str, str]:
-    """Commits the stores below the tables of a tree.
+    """Commits the stores below a tree's tables; tags by the spelled path of each.
 
-    Returns the tag of the commit, by the spelled path of each table with a store.
-
-    Raises:
-      ValueError: there are stores and no feed, or the feed is of other tables.
+    ValueError if there are stores and no feed, or the feed is of other tables.
     """
     below = {at: p for at, p in places.items() if has_store(p)}
     if not below and feed is None:
@@ -133,11 +130,7 @@ def put_left_out(
     table: str,
     store: Store,
 ) -> str | None:
-    """Puts the rows that a table had no room for into its store; says so, or None.
-
-    Raises:
-      RuntimeError: the store has no room for them.
-    """
+    """Puts rows without room into the table's store; says so, or returns None."""
     held, count = _keys(place.coll, states, place.name), 0
     for chunk in _stored.open_table(folder, fields, table).chunks():
         left = part(chunk, ~np.isin(chunk.keys, held))

@@ -72,12 +72,7 @@ def robbed(directory: Directory) -> list[int]:
 
 
 def whole_step(step: Any) -> int:
-    """Converts a step to an int.
-
-    Raises:
-      TypeError: it is no whole number: a bool, a float, a string.
-      ValueError: it is negative, or too large for the name of a directory.
-    """
+    """Converts a step to an int that can name a directory; refuses all else."""
     try:
         if isinstance(step, bool | np.bool_):
             raise TypeError

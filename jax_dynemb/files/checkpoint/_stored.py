@@ -84,11 +84,7 @@ def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTabl
 def open_counter(
     folder: Path, fields: Mapping[str, Any], path: str
 ) -> np.ndarray | None:
-    """Opens the counter of ids without a row, uint32[num_buckets, words], or None.
-
-    Raises:
-      DamagedFileError: its arrays are not what its schema says.
-    """
+    """Opens the counter of ids without a row, uint32[num_buckets, words], or None."""
     _, arrays = _arrays_of(folder, fields, path)
     return arrays.counter() if arrays.has_counter(fields) else None
 

@@ -113,13 +113,7 @@ def nested(leaves: Mapping[Path, Any]) -> dict[str, Any]:
 
 
 def check_arrays(leaves: Mapping[Path, Any]) -> None:
-    """Checks that there is something to save, and that it can be read now.
-
-    Raises:
-      RuntimeError: an array was donated to an earlier call.
-      TypeError: an array has no numbers yet.
-      ValueError: there is nothing.
-    """
+    """Refuses donated arrays, tracers, and a tree with nothing to save."""
     if not leaves:
         raise ValueError(
             "The tree has no arrays. Pass what to save: a module, a state of "

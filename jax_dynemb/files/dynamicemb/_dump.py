@@ -78,11 +78,7 @@ class Dump:
         return sum(each.size for each in (self.entries or {}).values())
 
     def verify(self, advance: Advance | None = None) -> None:
-        """Compares the files with their checksums, if there are any; and all keys.
-
-        Raises:
-          DamagedFileError: a file is not what was written, or a key comes twice.
-        """
+        """Compares files with their checksums, if any; a key may not come twice."""
         if self.entries is not None:
             files = self.entries.items()
             verify_files(self.path, files, advance=advance)
@@ -177,12 +173,7 @@ def dumped_tables(path: Path) -> list[str]:
 
 
 def open_dump(path: Path, name: str) -> Dump:
-    """Finds the files of a table and checks that they belong together.
-
-    Raises:
-      DamagedFileError: files are missing, or sizes do not fit.
-      ValueError: there is no such table.
-    """
+    """Finds the files of a table and checks that they belong together."""
     if not path.is_dir():
         raise FileNotFoundError(f"There is no directory {path}.")
     entries = _entries(path, name)

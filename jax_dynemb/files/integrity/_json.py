@@ -30,11 +30,7 @@ def file_bytes(path: Path) -> int:
 
 
 def file_inside(folder: Path, name: str, source: Path) -> Path:
-    """Returns the path of a name, "/" between its parts, that ``source`` contains.
-
-    Raises:
-      DamagedFileError: the name, or a link on its way, leads out of the folder.
-    """
+    """Returns the path of a name in ``source``; it may not leave the folder."""
     parts = name.split("/")
     if not name or "\\" in name or "\0" in name or {"", ".", ".."} & set(parts):
         raise DamagedFileError(source, f"it names {name!r}, outside of {folder}")
@@ -53,11 +49,7 @@ def read_json(path: Path) -> Fields:
 
 
 def parse_json(path: Path, data: bytes | str) -> Fields:
-    """Returns the object in the UTF-8 text of a JSON file.
-
-    Raises:
-      DamagedFileError: it is no JSON object, or has a name twice.
-    """
+    """Returns the object in the UTF-8 text of a JSON file; no name comes twice."""
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
         found = json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse)

@@ -38,11 +38,7 @@ class Entry(NamedTuple):
 
 
 def read_entries(folder: Path) -> dict[str, Entry] | None:
-    """Reads the side file of a directory, by the names of files; None without it.
-
-    Raises:
-      DamagedFileError: it is not as it was written, or names a file outside.
-    """
+    """Reads a directory's side file, by the names of files; None without it."""
     path = folder / NAME
     if not path.exists():
         return None
@@ -76,9 +72,6 @@ def verify_files(
 
     ``sizes_only`` says of a name that its contents will be compared elsewhere;
     ``advance`` counts bytes.
-
-    Raises:
-      DamagedFileError: a file is missing, has another size or other contents.
     """
     with pool() as threads:
         for name, entry in entries:

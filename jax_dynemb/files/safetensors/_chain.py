@@ -77,11 +77,7 @@ def manifest_path(folder: Path, table: str) -> Path:
 
 
 def read_chain(folder: Path, table: str) -> Chain:
-    """Finds the files of a table and checks that they are one chain.
-
-    Raises:
-      DamagedFileError: one is missing, or is of another table or export.
-    """
+    """Finds the files of a table and checks that they are one chain."""
     path = folder / f"{table}{SUFFIX}"
     base = read_table_header(path) if path.exists() else None
     paths = sorted(

@@ -19,9 +19,6 @@ def stored_exports(
     """Opens exported tables by name, each with the deltas beside it.
 
     ``files`` have all rows of a table; ``verify`` checks the checksums.
-
-    Raises:
-      DamagedFileError: a file is missing, cut off, altered or malformed.
     """
     if deltas := [file for file in files if table_of_delta(file)]:
         problem = "it is a delta, which has some rows of a table only"

@@ -128,11 +128,7 @@ class Series:
 
 
 def open_series(base: Path) -> Series:
-    """Finds the files of a table and checks what they say, not yet their checksums.
-
-    Raises:
-      DamagedFileError: a file is not ours or damaged, or the files are not one chain.
-    """
+    """Finds a table's files and checks what they say, not yet their checksums."""
     table = base.name.removesuffix(_chain.SUFFIX)
     chain: Chain = _chain.read_chain(base.parent, table)
     header = _chain.read_table_header(base) if chain.base is None else chain.base

@@ -104,12 +104,7 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """Reads and checks a header; no number in it is believed before it is bounded.
-
-    Raises:
-      DamagedFileError: tensors overlap, leave gaps or end elsewhere than the file, or
-        anything else is not as the format has it.
-    """
+    """Reads and checks a header; no number in it is believed before it is bounded."""
     size = file_bytes(path)
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")

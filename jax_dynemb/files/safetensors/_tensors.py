@@ -52,11 +52,7 @@ def read_tensor(
 
 
 def check_table(header: Header) -> tuple[int, int]:
-    """Checks the tensors of a file with all rows; returns rows and columns.
-
-    Raises:
-      DamagedFileError: shapes or dtypes do not fit, or keys do not ascend.
-    """
+    """Checks the tensors of a file with all rows; returns rows and columns."""
     fields = header.fields
     dim, stored = fields.whole("dim", 2**31), fields.text("dtype")
     if stored not in _ROWS or dim == 0:

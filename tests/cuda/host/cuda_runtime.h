@@ -133,7 +133,7 @@ class Block {
     while (barriers_ == number) yield();
   }
 
-  // The values of the lanes in the mask.
+  // Returns the values of the lanes in the mask.
   uint64_t const* meet(unsigned mask, uint64_t value) {
     auto const lane = threadIdx.x % 32;
     if ((mask >> lane & 1) == 0) fail("a mask without its own lane");
@@ -229,7 +229,7 @@ T value_of_lane(unsigned mask, T value, unsigned lane) {
   return from_word<T>(values[lane]);
 }
 
-// The order in which blocks run: the test's choice.
+// The test chooses the order in which blocks run.
 inline std::function<void(std::vector<unsigned>&)> shuffle_blocks = [](auto&) {};
 
 }  // namespace dynemb::testing
