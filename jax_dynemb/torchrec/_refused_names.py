@@ -110,9 +110,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "EmbeddingBagCollectionInterface",
         "EmbeddingCollectionInterface",
     ),
-    "write validate(kjt); host constructors check already.": (
-        "validate_keyed_jagged_tensor",
-    ),
     "write kjt.to_dict().": ("ComputeKJTToJTDict",),
     "write KeyedJaggedTensor.from_jt_dict(jt_dict).": ("ComputeJTDictToKJT",),
     "write PositionWeightedModuleCollection, or any callable from KeyedJaggedTensor to "
@@ -240,17 +237,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "InMemoryBinaryCriteoIterDataPipe",
     ),
     "jax traces functions as they are.": ("Tracer", "symbolic_trace"),
-    "all names are those of jax_dynemb.torchrec itself; metrics are in jde.metrics.": (
-        "datasets",
-        "distributed",
-        "inference",
-        "metrics",
-        "models",
-        "modules",
-        "optim",
-        "quant",
-        "sparse",
-    ),
 }
 
 NAMES = {name: reason for reason, names in _REASONS.items() for name in names}
