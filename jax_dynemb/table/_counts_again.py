@@ -13,7 +13,7 @@ import numpy as np
 from jax_dynemb.admission import Frequency
 from jax_dynemb.engines.shard import counter_values
 from jax_dynemb.ops import TableState, on_host
-from jax_dynemb.rows import StoredTable, counter_of, resized_sketch
+from jax_dynemb.rows import Counted, StoredTable, counter_of, resized_sketch
 
 if TYPE_CHECKING:
     from jax_dynemb.table._tables import Tables
@@ -37,12 +37,8 @@ def with_counter(
       The arrays, and a sentence for counts that are not as they were.
     """
     rule, schema = coll.tables[name].admission, stored.schema
-    if not isinstance(rule, Frequency):
-        return state, ()  # no rule needs them
-    if stored.counted is not None:
-        return with_counts(coll, name, state, *stored.counted())
-    if stored.sketch is None:
-        return state, (f"it was saved without counts: {_ZERO}.",)
+    if stored.sketch is None or not isinstance(rule, Frequency):
+        return with_counts(coll, name, state, stored.counted)
     if rule.counts_keys:
         return state, (f"it was saved with a sketch, which has no ids: {_ZERO}.",)
     if schema.hash_seed != coll.tables[name].hash_seed:
@@ -52,22 +48,26 @@ def with_counter(
 
 
 def with_counts(
-    coll: Tables, name: str, state: TableState, keys: np.ndarray, counts: np.ndarray
+    coll: Tables, name: str, state: TableState, counted: Counted | None
 ) -> tuple[TableState, tuple[str, ...]]:
-    """Replaces the counts of a table by those of keys.
+    """Goes on with counts by id, see ``with_counter``.
 
     Args:
       coll: has the table.
       name: of the table.
       state: the arrays that the table is in.
-      keys: int64[n], distinct.
-      counts: int64[n].
+      counted: of the ``StoredTable``.
 
     Returns:
       The arrays, and a sentence for what was not kept.
     """
     config = coll.tables[name]
-    if len(keys) == 0 or not isinstance(config.admission, Frequency):
+    if not isinstance(config.admission, Frequency):
+        return state, ()  # no rule needs them
+    if counted is None:
+        return state, (f"it was saved without counts: {_ZERO}.",)
+    keys, counts = counted()
+    if len(keys) == 0:
         return state, ()
     arrays = {coll.state_name(name): state}
     lookups = counter_values(coll.engine.counted(arrays, name))["lookups"]

@@ -18,7 +18,7 @@ from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import counter_values, set_counters
 from jax_dynemb.files.disk import progress_bar
 from jax_dynemb.files.dynamicemb._compound import COMPOUND, CompoundScores
-from jax_dynemb.files.dynamicemb._dump import open_dump, stored_dump
+from jax_dynemb.files.dynamicemb._dump import open_dump
 from jax_dynemb.files.dynamicemb._format import (
     EVICT_STRATEGY,
     OPTIMIZERS,
@@ -29,7 +29,7 @@ from jax_dynemb.files.dynamicemb._format import (
 from jax_dynemb.files.live import Imported, check_room, clear_table, lost_rows
 from jax_dynemb.ops import TableState
 from jax_dynemb.rows import Exported
-from jax_dynemb.table import Tables, insert_chunks, with_counter
+from jax_dynemb.table import Tables, insert_chunks, with_counts
 
 
 def dynamicemb(
@@ -82,8 +82,8 @@ def dynamicemb(
             arrays = coll.state_name(reader.name)
             new[arrays] = reader.fill(new[arrays], advance)
             counters[reader.name] = reader.dump.counter()
-            new[arrays], changed = with_counter(
-                coll, reader.name, new[arrays], stored_dump(reader.dump)
+            new[arrays], changed = with_counts(
+                coll, reader.name, new[arrays], reader.dump.counted
             )
             reader.notes += changed
             notes += [f"Table '{reader.name}': {note}" for note in reader.notes]
