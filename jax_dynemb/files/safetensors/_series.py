@@ -20,6 +20,7 @@ from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.integrity import Advance
 from jax_dynemb.files.safetensors import _chain
 from jax_dynemb.files.safetensors._chain import Chain
+from jax_dynemb.files.safetensors._counts import check_counts, stored_counts
 from jax_dynemb.files.safetensors._tensor_header import Header, verify
 from jax_dynemb.files.safetensors._tensors import check_delta, check_table, read_tensor
 from jax_dynemb.rows import Exported, Identity, Schema, StoredTable, identity_of
@@ -133,6 +134,7 @@ def open_series(base: Path) -> Series:
     chain: Chain = _chain.read_chain(base.parent, table)
     header = _chain.read_table_header(base) if chain.base is None else chain.base
     rows, dim = check_table(header)
+    check_counts(header)
     for delta in chain.deltas:
         for name in ("since", "until"):
             delta.fields.whole(name)
@@ -150,9 +152,11 @@ def stored_series(series: Series) -> StoredTable:
         optimizer={"kind": ""},
         config={"deltas": len(series.deltas), **fields},
     )
-    count = len(series.keys()) if series.deltas else series.rows
+    later = series.keys() if series.deltas else np.empty(0, np.int64)
+    count = len(later) if series.deltas else series.rows
     counters = {} if series.step is None else {"step": series.step}
-    return StoredTable(schema, count, counters, series.chunks, series.index)
+    counts = stored_counts(series.base, later)
+    return StoredTable(schema, count, counters, series.chunks, series.index, **counts)
 
 
 def _rows(file: Header, place: np.ndarray, dim: int) -> np.ndarray:
