@@ -53,9 +53,9 @@ def test_a_step_is_in_place_with_three_exchanges():
     entry, loops = collectives(step.lower(state, batch()).compile().as_text())
     # Ids, with which travels how many there are; rows and gradients.
     assert entry == {"all-to-all": 3}
-    # Further rounds send ids again with the gradients, and five small numbers, of which
-    # two go together.
-    assert loops == {"all-to-all": 4, "all-reduce": 8}
+    # Further rounds of a lookup send slots back, those of an update send ids again with
+    # the gradients; and five small numbers, of which two go together.
+    assert loops == {"all-to-all": 5, "all-reduce": 8}
 
 
 BATCH = 512  # a row has 192 bytes or more, so nothing else is as large as rows
