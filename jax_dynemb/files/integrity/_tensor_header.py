@@ -18,16 +18,9 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from jax_dynemb_torch._errors import DamagedFileError
-from jax_dynemb_torch._integrity import (
-    Advance,
-    Fields,
-    blocks,
-    file_bytes,
-    parse_json,
-    pool,
-    sums_of,
-)
+from ._errors import DamagedFileError
+from ._json import Fields, file_bytes, parse_json
+from ._sums import Advance, blocks, pool, sums_of
 
 # Of a file whose index mixes all bits of a key (kind 2): a reader that
 # does not know the kind would find no key.
