@@ -71,7 +71,6 @@ PYTHON_FLOORS = {
     "_row_formats": 3,
     "_seed": 3,
     "_table_sizes": 3,
-    "_errors": 3,
     "_spec": 3,
     "admission": 3,
     "config": 3,

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.disk import (
     disk_errors,
     new_directory,
@@ -22,6 +21,7 @@ from jax_dynemb.files.disk import (
 from jax_dynemb.files.integrity import (
     NAME,
     Advance,
+    DamagedFileError,
     file_bytes,
     read_entries,
     verify_files,

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax_dynemb.reference import ReferenceTables
 
 import jax_dynemb as jde
-from jax_dynemb.reference import ReferenceTables
 from meshes import mesh_of
 from support import Rows, Twins, came_back, export, gradients
 

@@ -67,7 +67,7 @@ def _warn_of_untrained(table: TableConfig, counters: Mapping[str, int]) -> None:
     name, lookups = table.name, counters["lookups"]
     if counters["step"] or lookups < _MANY_LOOKUPS or name in _otherwise:
         return
-    if name in _untrained or getattr(table.optimizer, "kind", None) == "none":
+    if name in _untrained or table.optimizer.kind == "none":
         return
     _untrained.add(name)
     _warn(_UNTRAINED.format(name=name, lookups=lookups))

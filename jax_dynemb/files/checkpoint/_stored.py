@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb._spec import TableSpec
 from jax_dynemb._store_tier import StoreTier
 from jax_dynemb.engines.mesh import join_columns
@@ -31,6 +30,7 @@ from jax_dynemb.files.checkpoint._index import (
 )
 from jax_dynemb.files.checkpoint._layout import ITEM, SCHEMA_FILE, Directory
 from jax_dynemb.files.checkpoint._tree import Place
+from jax_dynemb.files.integrity import DamagedFileError
 from jax_dynemb.files.live import clear_table, warn_of_loss
 from jax_dynemb.ops import (
     TableState,

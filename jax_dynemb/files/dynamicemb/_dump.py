@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.disk import disk_errors
 from jax_dynemb.files.dynamicemb._format import (
     BLOCK_ROWS,
@@ -37,6 +36,7 @@ from jax_dynemb.files.dynamicemb._format import (
 from jax_dynemb.files.integrity import (
     NAME,
     Advance,
+    DamagedFileError,
     Entry,
     Fields,
     check_file,

@@ -105,7 +105,7 @@ class _Reader:
         self._config: TableConfig = coll.tables[name]
         self._now = time.time_ns() if now is None else now
         self._strategy = ScoreStrategy(self._config.score_strategy).value
-        self._kind = getattr(self._config.optimizer, "kind", "optax")
+        self._kind = self._config.optimizer.kind or "optax"
         self._highest = 0
         self._read = 0
         self._check_rows()

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from jax_dynemb._errors import DamagedFileError
+from ._errors import DamagedFileError
 
 _MOST_BYTES = 1 << 26
 _LARGEST = 2**64 - 1

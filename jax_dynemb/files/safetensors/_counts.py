@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.files.integrity import DamagedFileError, Header
 from jax_dynemb.files.live import warn_of_loss
-from jax_dynemb.files.safetensors._tensor_header import Header
 from jax_dynemb.files.safetensors._tensors import check_keys, check_tensor, read_tensor
 from jax_dynemb.rows import StoredTable
 

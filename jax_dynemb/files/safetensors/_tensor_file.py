@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb.files.disk import RunningSums
-from jax_dynemb.files.integrity import blocks
-from jax_dynemb.files.safetensors._tensor_header import (
+from jax_dynemb.files.integrity import (
     CHECKSUMS,
     DIGITS,
     METADATA_KEY,
     NO_SUM,
     SUMS_KEY,
+    blocks,
     header_sum,
 )
 from jax_dynemb.files.safetensors._tensors import NAMES

@@ -9,9 +9,8 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.disk import disk_errors
-from jax_dynemb.files.safetensors._tensor_header import Header
+from jax_dynemb.files.integrity import DamagedFileError, Header
 
 _DTYPES = {
     "F32": np.dtype(np.float32),

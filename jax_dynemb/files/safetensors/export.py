@@ -13,7 +13,7 @@ import numpy as np
 
 from jax_dynemb.engines import States
 from jax_dynemb.files.disk import new_directory, progress_bar
-from jax_dynemb.files.integrity import FORMAT_VERSION
+from jax_dynemb.files.integrity import FORMAT_VERSION, MIXED_INDEX_VERSION
 from jax_dynemb.files.live import check_collection, live_table
 from jax_dynemb.files.safetensors._counts import counts_of_table
 from jax_dynemb.files.safetensors._manifest import write_manifest
@@ -21,7 +21,6 @@ from jax_dynemb.files.safetensors._perfect_hash import MIXED, perfect_hash
 from jax_dynemb.files.safetensors._row_formats import RowFormat, row_format
 from jax_dynemb.files.safetensors._sort import Columns, SortedRows
 from jax_dynemb.files.safetensors._tensor_file import TensorFile
-from jax_dynemb.files.safetensors._tensor_header import MIXED_INDEX_VERSION
 from jax_dynemb.rows import Schema, StoredTable
 from jax_dynemb.table import Tables
 

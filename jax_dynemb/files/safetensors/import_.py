@@ -12,8 +12,8 @@ from jax_dynemb.admission import Frequency
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import counter_values, set_counters
 from jax_dynemb.files.disk import progress_bar
+from jax_dynemb.files.integrity import base_files
 from jax_dynemb.files.live import Imported, check_room, clear_table, lost_rows
-from jax_dynemb.files.safetensors._chain import base_files
 from jax_dynemb.files.safetensors._series import Series, open_series, stored_series
 from jax_dynemb.ops import TableState
 from jax_dynemb.rows import Exported, Keys, StoredTable
