@@ -374,6 +374,19 @@ def assert_close(
     )
 
 
+def came_back(oracle: ReferenceTables, residual: Any) -> bool:
+    """Whether a row left after a lookup and its key was stored again.
+
+    The new row may lie in the old slot or in another: whether the update reaches it is
+    not defined.
+    """
+    return any(
+        oracle.tables[oracle.features[feature]].get(key) not in (row, None)
+        for feature, r in residual.items()
+        for key, row in r.rows.items()
+    )
+
+
 def assert_stats(got: Mapping[str, Any], want: Mapping[str, Any]) -> None:
     """Compares the counters that the oracle knows."""
     assert {key: got[key] for key in want} == dict(want)

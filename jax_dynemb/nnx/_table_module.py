@@ -252,7 +252,11 @@ class TableModule(ObservedModule):
         scores: Mapping[str, jax.Array] | None,
         train: bool | None,
         counts: Mapping[str, jax.Array] | None = None,
+        now: Any = None,
+        insert: bool = True,
+        touch: bool | None = None,
     ) -> dict[str, jax.Array]:
+        """Looks up and pools; a flag that is left out is as for ``jde.Tables``."""
         batch: Batch
         if isinstance(ids, Routed):
             weights = ids.weights if weights is None else weights
@@ -263,7 +267,10 @@ class TableModule(ObservedModule):
             batch = ids
         coll = _fetching_rows_of(self.coll, frozenset(weights))
         if (not self.deterministic) if train is None else train:
-            rows = self._find_or_insert(coll, batch, scores, counts)
+            flags = {"insert": insert, "touch": touch is None or touch}
+            rows = self._find_or_insert(coll, batch, scores, counts, now, flags)
+        elif touch:
+            rows = self._find_and_touch(coll, ids, scores, counts, now)
         else:
             rows = self._find(coll, ids)
         return OrderedDict(
@@ -278,16 +285,35 @@ class TableModule(ObservedModule):
         weights = jnp.ones(rows.shape[:-1]) if weights is None else weights
         return pool(rows, ids, weights, table)
 
-    def _find_or_insert(self, coll, ids, scores, counts) -> dict[str, jax.Array]:
-        if not all(map(writable, self.tables.values())):
-            raise ValueError(_NOT_AN_ARGUMENT.format(kind=type(self).__name__))
-        before = self._state()
-        now = host_time(coll, before)
+    def _find_or_insert(
+        self, coll, ids, scores, counts, now, flags
+    ) -> dict[str, jax.Array]:
+        before = self._state_to_change()
+        now = host_time(coll, before) if now is None else now
         rows, residual, state = coll.lookup(
-            before, ids, scores=scores, counts=counts, now=now
+            before, ids, scores=scores, counts=counts, now=now, **flags
         )
         self._set_state(state)
         return attach(self, coll, residual, rows)
+
+    def _find_and_touch(self, coll, ids, scores, counts, now) -> dict[str, jax.Array]:
+        before = self._state_to_change()
+        now = host_time(coll, before) if now is None else now
+        rows, _, state = coll.find(
+            before, ids, touch=True, scores=scores, counts=counts, now=now
+        )
+        self._set_state(state)
+        return rows
+
+    def _state_to_change(self) -> dict[str, TableState]:
+        """Returns the state.
+
+        Raises:
+          ValueError: what a lookup changes in it would be lost.
+        """
+        if not all(map(writable, self.tables.values())):
+            raise ValueError(_NOT_AN_ARGUMENT.format(kind=type(self).__name__))
+        return self._state()
 
     def _find(self, coll, ids) -> dict[str, jax.Array]:
         before = self._state()
@@ -319,5 +345,5 @@ _NOT_AN_ARGUMENT = (
     "scan, ...) that the model did not enter as an argument, so the rows it inserts "
     "would be lost. Pass the model as an argument through jde.nnx.jit and "
     "jde.nnx.value_and_grad, move the lookup out of jax.vmap or lax.scan (fold batch "
-    "axes into the ids instead), or read without inserting: train=False."
+    "axes into the ids instead), or read without inserting: train=False, and no touch."
 )

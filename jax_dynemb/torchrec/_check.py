@@ -4,59 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb.torchrec._arrays import is_traced
 
 _MOST = 2**31 - 1
-
-
-_NAMES = ("weights", "lengths", "offsets")
-_ORDER = (
-    "JaggedTensor(values, {given}) could mean more than one thing: TorchRec's order is "
-    "values, weights, lengths, offsets. Write names: JaggedTensor(values, "
-    "weights=..., lengths=...)."
-)
-
-
-def in_torchrecs_order(
-    positional: Sequence[Any], named: Mapping[str, Any]
-) -> tuple[Any, Any, Any]:
-    """Finds a JaggedTensor's weights, lengths and offsets among its arguments.
-
-    The order here was lengths, offsets, weights. So a call that has a meaning in both
-    orders is refused, and none changes its meaning.
-    """
-    if not positional:
-        return tuple(named[name] for name in _NAMES)  # pyright: ignore
-    first, kinds = positional[0], [_kind(x) for x in positional]
-    integers = len(positional) == 1 and kinds[0] in "iu"
-    if integers and named["lengths"] is None:
-        return named["weights"], first, named["offsets"]
-    is_clear = kinds[0] == "f" or integers or (first is None and len(positional) == 1)
-    given = dict(zip(_NAMES, positional, strict=False))
-    twice = [name for name in given if named[name] is not None]
-    if not is_clear or twice or len(positional) > len(_NAMES):
-        shown = ", ".join(_KINDS.get(kind, "None") for kind in kinds)
-        raise TypeError(_ORDER.format(given=shown))
-    return tuple({**named, **given}[name] for name in _NAMES)  # pyright: ignore
-
-
-_KINDS = {"i": "integers", "u": "integers", "f": "floats"}
-
-
-def _kind(x: Any) -> str:
-    """Returns "i" or "u" of integers, "f" of floats, "" of anything else."""
-    if x is None:
-        return ""
-    dtype = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
-    if jnp.issubdtype(dtype, jnp.floating):
-        return "f"
-    return np.dtype(dtype).kind if np.dtype(dtype).kind in "iu" else ""
 
 
 def lengths_from_offsets(lengths: Any, offsets: Any) -> Any:
@@ -100,7 +55,10 @@ def check_lengths_of(lengths: Any, capacity: int | None) -> Any:
     if they were in NumPy or a list.
     """
     if lengths is None:
-        raise ValueError("give lengths=... (entries of each bag) or offsets=...")
+        raise ValueError(
+            "give lengths=... (entries of each bag) or offsets=... by name: behind the "
+            "values come weights."
+        )
     if not hasattr(lengths, "dtype"):
         lengths = np.asarray(lengths)
         lengths = lengths.astype(np.int32) if lengths.size == 0 else lengths

@@ -65,7 +65,7 @@ def from_jagged(jt_dict: Mapping[str, JaggedTensor]) -> Parts:
         if not isinstance(jt, JaggedTensor):
             raise TypeError(
                 f"from_jt_dict: '{key}' is {type(jt).__name__}, not a JaggedTensor: "
-                "write JaggedTensor(values, lengths)."
+                "write JaggedTensor(values, lengths=lengths)."
             )
         bags, room = jt._lengths.shape[0], jt._values.shape[0]
         layout = Layout((key,), (bags,), (room,), bags)

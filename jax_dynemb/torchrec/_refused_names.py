@@ -99,9 +99,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "EmbeddingBagCollectionInterface",
         "EmbeddingCollectionInterface",
     ),
-    "write validate(kjt); host constructors check already.": (
-        "validate_keyed_jagged_tensor",
-    ),
     "write kjt.to_dict().": ("ComputeKJTToJTDict",),
     "write KeyedJaggedTensor.from_jt_dict(jt_dict).": ("ComputeJTDictToKJT",),
     "write PositionWeightedModuleCollection, or any callable from KeyedJaggedTensor to "
@@ -179,17 +176,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "RecTaskInfo",
         "ThroughputMetric",
         "generate_metric_module",
-    ),
-    "all names are those of jax_dynemb.torchrec itself; metrics are in jde.metrics.": (
-        "datasets",
-        "distributed",
-        "inference",
-        "metrics",
-        "models",
-        "modules",
-        "optim",
-        "quant",
-        "sparse",
     ),
 }
 

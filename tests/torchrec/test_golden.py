@@ -165,7 +165,7 @@ def selected_bags(given: dict[str, Any]) -> list[Any]:
 
 
 def bags_of(lengths: np.ndarray) -> Any:
-    return JT(np.zeros(int(lengths.sum()), np.float32), lengths)
+    return JT(np.zeros(int(lengths.sum()), np.float32), lengths=lengths)
 
 
 def segment_sums(given: dict[str, Any]) -> Any:
@@ -178,7 +178,7 @@ def segment_sums(given: dict[str, Any]) -> Any:
         lengths,
         stride_per_key_per_rank=strides[:, None],
     )
-    return kjt.length_per_key().astype(np.float32)
+    return np.array(kjt.length_per_key(), np.float32)
 
 
 def inverse_of(given: dict[str, Any]) -> Any:

@@ -365,7 +365,9 @@ def test_position_weights(capacity):
 def test_places_behind_the_last_weight_use_it_and_are_counted():
     module = T.PositionWeightedModule(2)
     module.position_weight.set_value(jnp.array([2.0, 3.0]))
-    jt = T.JaggedTensor(np.arange(8), np.array([4, 0, 1]))  # three places are no bag's
+    jt = T.JaggedTensor(
+        np.arange(8), lengths=np.array([4, 0, 1])
+    )  # three places are no bag's
     run = jde.nnx.jit(lambda module, jt: module(jt).weights())
     np.testing.assert_array_equal(run(module, jt)[:5], [2, 3, 3, 3, 2])
     assert module.clamped[...] == 2
