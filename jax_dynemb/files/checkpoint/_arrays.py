@@ -25,11 +25,7 @@ _BFLOAT16 = "bfloat16"  # which NumPy alone does not know
 
 
 class StoredArray:
-    """One array of a checkpoint.
-
-    Args:
-      step_directory: of the checkpoint.
-      name: the array's path, joined by "/".
+    """Reads one array of a checkpoint, named by its path, joined by "/".
 
     Raises:
       DamagedFileError: its description can not be, or a chunk is missing or has

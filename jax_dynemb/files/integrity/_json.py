@@ -62,12 +62,7 @@ def parse_json(path: Path, data: bytes | str) -> Fields:
 
 
 class Fields(Mapping[str, Any]):
-    """The entries of a JSON object, with methods that check their types.
-
-    Args:
-      path: the file that they are of.
-      entries: by name.
-    """
+    """Holds the entries of a JSON object by name; its methods check their types."""
 
     def __init__(self, path: Path, entries: Mapping[str, Any]):
         self.path = path
