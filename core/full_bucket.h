@@ -136,7 +136,7 @@ class FullBucket {
     }
   }
 
-  // Of a row that has its slot still. Read again: only given scores tie often.
+  // The row must have its slot still. The clock is read again, since only given scores tie often.
   DYNEMB_HD uint64_t clock_of(int i) const { return entries_[place(i)].score; }
 
   DYNEMB_HD bool is_before(int i, int other) const {
@@ -147,7 +147,7 @@ class FullBucket {
     return keys_[i] < keys_[other];
   }
 
-  // Of this lane's slots.
+  // A lane looks for the lowest rank among its own slots.
   DYNEMB_HD void find_first() {
     if (by_clock_) return find_first_by_clock();
     first_ = 0, first_rank_ = ranks_[0], first_key_ = keys_[0];

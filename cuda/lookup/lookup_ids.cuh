@@ -34,8 +34,8 @@ __device__ __forceinline__ uint64_t draw_nonce() {
   return hash_number(nanoseconds_now()) ^ cycles;
 }
 
-// What the scores of a table say of this lookup. Its counters, which give the clock, change when
-// all ids have been looked for (cuda/lookup/missing.cu).
+// Says what this lookup writes to the scores of a table. Its counters, which give the clock, change
+// when all ids have been looked for (cuda/lookup/missing.cu).
 struct Uses {
   uint64_t const* given;  // [tables], or null
 
@@ -166,8 +166,8 @@ struct LookupIds {
   }
 
   // The ids of the lanes in `missing` take empty slots at once: the digests of their buckets are in
-  // the first-level cache. That probes go on meanwhile does no harm (core/claim.h). Those of tables
-  // with a rule wait for it (cuda/lookup/admission.cuh).
+  // the first-level cache. That probes go on meanwhile does no harm (core/claim.h). Ids of tables
+  // with an admission rule wait for it (cuda/lookup/admission.cuh).
   __device__ __forceinline__ void claim(Here const& here, int64_t position, unsigned missing,
                                         bool draws, int free_from, Probed* id) const {
     auto const waits = (waiting >> here.feature.table & 1) != 0;
@@ -227,7 +227,7 @@ struct LookupIds {
     }
     // A look through the first-level cache, where the key has been read: what this multiprocessor
     // has written shows there. On the line of a popular id a look past it queues behind the writes
-    // of all others, and takes four times as long as one more write (benchmarks/log/new_ids.md).
+    // of all others (benchmarks/log/probe.md).
     auto const seen = cached_load(score);
     auto const wanted = use.clock | (seen & kPinBit);
     if (seen == wanted) return;
@@ -260,7 +260,7 @@ inline bool reads_time(LookupArgs const& args) {
                      [](TableRef const& table) { return table.policy == ScorePolicy::kTimestamp; });
 }
 
-// Of the tables with a rule for unseen ids.
+// Returns a bit for each table with a rule for unseen ids.
 inline uint64_t waiting_tables(LookupArgs const& args) {
   static_assert(kMaxTables <= 64, "a bit for each");
   uint64_t result = 0;

@@ -76,11 +76,7 @@ def parquet_files(folder: Path) -> list[Path]:
 
 
 def _verify(files: Sequence[Path], advance: Advance) -> None:
-    """Compares files with the checksums beside them, if there are any.
-
-    Raises:
-      DamagedFileError: a file is missing or altered.
-    """
+    """Compares files with the checksums beside them, if there are any."""
     for folder in {file.parent for file in files}:
         entries = read_entries(folder)
         if entries is None:
@@ -156,16 +152,7 @@ def read_parquet(path: Path) -> StoredTable:
 def stored_parquet(
     files: list[Path], verify: bool, quiet: bool
 ) -> dict[str, StoredTable]:
-    """Opens parquet files as tables, by the names of the files.
-
-    Args:
-      files: each of one table.
-      verify: compare the files with the checksums that they have.
-      quiet: show no progress meanwhile.
-
-    Raises:
-      DamagedFileError: a file is missing, cut off, altered or malformed.
-    """
+    """Opens parquet files as tables, by their names; ``verify`` checks checksums."""
     if verify:
         total = sum(file.stat().st_size for file in files if file.is_file())
         with progress_bar("verifying", total, quiet) as advance:

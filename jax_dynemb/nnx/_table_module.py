@@ -45,11 +45,7 @@ _PLACES = "places of arrays"  # no name of an attribute
 
 
 def drawn_seed(module: str, rngs: Any) -> jax.Array:
-    """Draws the seed of a module's initial values, uint32[].
-
-    Raises:
-      TypeError: ``rngs`` have no stream for parameters.
-    """
+    """Draws the seed of a module's initial values, uint32[]."""
     if not hasattr(rngs, "params"):
         raise TypeError(
             f"{module} needs rngs, from which it draws the seed of initial rows: write "
@@ -170,13 +166,7 @@ class TableModule(ObservedModule):
         weights: Mapping[str, jax.Array] | None,
         weighted: Iterable[str] = (),
     ) -> Routed:
-        """Sends a batch ahead; its weights are for the pooling in this Module.
-
-        Args:
-          ids: by feature.
-          weights: by feature.
-          weighted: features whose weights come with the lookup.
-        """
+        """Sends a batch ahead; its weights are for the pooling in this Module."""
         ids, weights = batch_of(self.coll.engine.catalog, ids, weights)
         coll = _fetching_rows_of(self.coll, frozenset(weights) | frozenset(weighted))
         return dataclasses.replace(coll.route(ids), weights=weights)
@@ -249,14 +239,7 @@ class TableModule(ObservedModule):
         return {**vars(self), _PLACES: places_of(self)}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Takes over what ``pickle`` kept; arrays go to where they were.
-
-        Args:
-          state: what ``__getstate__`` returned.
-
-        Raises:
-          ValueError: this process lacks a device.
-        """
+        """Takes over what ``pickle`` kept; arrays go to where they were."""
         vars(self).update({k: x for k, x in state.items() if k != _PLACES})
         put_back(self, state[_PLACES])
 

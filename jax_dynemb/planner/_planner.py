@@ -23,8 +23,9 @@ from jax_dynemb.planner._hashes import described, hash_of
 from jax_dynemb.planner._imbalance import Imbalance
 from jax_dynemb.planner._layout import Layout
 from jax_dynemb.planner._options import Option, Options, exchange_placement
+from jax_dynemb.planner._report import DeviceLoad, TableChoice
 from jax_dynemb.planner._search import Search
-from jax_dynemb.planner._sharding_plan import DeviceLoad, ShardingPlan, TableChoice
+from jax_dynemb.planner._sharding_plan import ShardingPlan
 from jax_dynemb.planner._storage import StorageReservation
 from jax_dynemb.planner._topology import Topology
 

@@ -19,8 +19,6 @@ class StoredTable:
     """Streams the rows of one table.
 
     Attributes:
-      schema: what the rows are.
-      rows: how many there are.
       counters: of the table, by name; empty if the source has none.
       chunks: starts to read; every key comes once.
       index: starts to read keys int64[n] and scores uint64[n] only.

@@ -36,7 +36,6 @@ class Writer:
       bound: bytes that all files may take; None: any number.
 
     Attributes:
-      core: the object of C++.
       moved: rows that were rewritten to free space.
     """
 

@@ -20,8 +20,8 @@ from jax_dynemb.table._marks import Delta as Delta
 from jax_dynemb.table._marks import Mark as Mark
 from jax_dynemb.table._portable import packed as packed
 from jax_dynemb.table._portable import unpacked as unpacked
+from jax_dynemb.table._reading import without_rows as without_rows
 from jax_dynemb.table._replication import identity_in as identity_in
 from jax_dynemb.table._replication import log_head as log_head
 from jax_dynemb.table._replication import with_removed as with_removed
-from jax_dynemb.table._replication import without_rows as without_rows
 from jax_dynemb.table._tables import Tables as Tables

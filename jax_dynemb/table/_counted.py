@@ -21,14 +21,7 @@ from jax_dynemb.ops import scores_of_index
 def counted(
     engine: Engine, state: States, arrays: str, table: TableConfig
 ) -> tuple[np.ndarray, np.ndarray]:
-    """See ``Tables.counted``.
-
-    Args:
-      engine: of the tables.
-      state: the tables.
-      arrays: the name of the table's arrays there.
-      table: which one.
-    """
+    """Reads the keys and counts of ``Tables.counted``."""
     rule = table.admission
     if not isinstance(rule, Frequency) or not rule.counts_keys:
         raise ValueError(
@@ -60,13 +53,7 @@ def _with_scores(table: TableConfig, index: jax.Array) -> jax.Array:
 
 
 def warn_of_untrained(engine: Engine, state: States, table: Any) -> None:
-    """Warns of a table that is read without ever having been updated.
-
-    Args:
-      engine: of the tables.
-      state: the tables.
-      table: which one; a tensor train does not count its lookups.
-    """
+    """Warns of a table that is read without ever having been updated."""
     dynamic = table.name in engine.catalog.dynamic
     arrays = state[engine.state_name(table.name)]
     if dynamic and arrays.counters.is_fully_addressable:

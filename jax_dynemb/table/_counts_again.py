@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -14,25 +13,15 @@ from jax_dynemb.admission import Frequency
 from jax_dynemb.engines.shard import counter_values
 from jax_dynemb.ops import TableState, on_host
 from jax_dynemb.rows import counter_of, resized_sketch
-
-if TYPE_CHECKING:
-    from jax_dynemb.table._tables import Tables
+from jax_dynemb.table._declared import Declared
 
 
 def with_counts(
-    coll: Tables, name: str, state: TableState, keys: np.ndarray, counts: np.ndarray
+    coll: Declared, name: str, state: TableState, keys: np.ndarray, counts: np.ndarray
 ) -> tuple[TableState, tuple[str, ...]]:
-    """Replaces the counts of a table by those of keys.
+    """Replaces the counts of a table by those of keys, int64[n] and distinct.
 
-    Args:
-      coll: has the table.
-      name: of the table.
-      state: the arrays that the table is in.
-      keys: int64[n], distinct.
-      counts: int64[n].
-
-    Returns:
-      The arrays, and a sentence for what was not kept.
+    Returns the arrays, and a sentence for what was not kept.
     """
     config = coll.tables[name]
     if len(keys) == 0 or not isinstance(config.admission, Frequency):
@@ -50,26 +39,19 @@ def with_counts(
 
 
 def with_sketch(
-    coll: Tables, name: str, state: TableState, sketch: np.ndarray, bits: int
+    coll: Declared, name: str, state: TableState, sketch: np.ndarray, bits: int
 ) -> TableState | None:
     """Replaces the sketch of a table by that of another size, see ``resized_sketch``.
 
-    Args:
-      coll: has the table.
-      name: of the table.
-      state: the arrays that the table is in.
-      sketch: uint32[buckets, words], of a table with the same hash.
-      bits: of its counters.
-
-    Returns:
-      The arrays; None if the sizes do not fit.
+    ``sketch`` is uint32[buckets, words], of a table with the same hash. Returns the
+    arrays; None if the sizes do not fit.
     """
     resized = resized_sketch(sketch, bits, coll.tables[name])
     return None if resized is None else _write(coll, name, state, resized)
 
 
 def _write(
-    coll: Tables, name: str, state: TableState, counter: np.ndarray
+    coll: Declared, name: str, state: TableState, counter: np.ndarray
 ) -> TableState:
     """Writes the counter of a table into its part of the arrays."""
     assert state.sketch is not None  # the config has a rule

@@ -17,6 +17,7 @@ from jax_dynemb.engines import Engine, States
 from jax_dynemb.ops import Ring, on_host
 from jax_dynemb.rows import Exported, Identity
 from jax_dynemb.table import _arguments
+from jax_dynemb.table._declared import Declared
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,11 +49,7 @@ class Departed:
         return all(leaf.is_ready() for leaf in jax.tree.leaves(dict(self.rings)))
 
     def identity(self, table: str) -> Identity | None:
-        """Reads of which table and moment the rows are; waits as ``exported``.
-
-        Args:
-          table: its name.
-        """
+        """Reads of which table and moment the rows are; waits as ``exported``."""
         arrays = self._engine.state_name(table)
         if arrays not in self.counters:
             return None
@@ -82,14 +79,8 @@ class Departed:
         return self._engine.read_departed(self.rings, table)
 
 
-class Departures:
-    """Keeps rows in tables for coming lookups, and takes those that were evicted.
-
-    Attributes:
-      engine: holds the tables and runs the operations.
-    """
-
-    engine: Engine
+class Departures(Declared):
+    """Keeps rows in tables for coming lookups, and takes those that were evicted."""
 
     def hold(self, state: States, ids: Mapping[str, Any], *, lookups: int) -> States:
         """Keeps the rows of some ids in the table during the lookups that come.

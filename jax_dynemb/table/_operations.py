@@ -11,10 +11,11 @@ from typing import Any
 import jax
 
 from jax_dynemb._is_whole import is_whole
-from jax_dynemb.engines import Engine, Routed, States
-from jax_dynemb.engines.shard import RowGradients, may_stay_untrained, with_number
+from jax_dynemb.engines import Routed, States
+from jax_dynemb.engines.shard import RowGradients, may_stay_untrained, set_counters
 from jax_dynemb.ops import Residual
 from jax_dynemb.table import _arguments
+from jax_dynemb.table._declared import Declared
 from jax_dynemb.table._feature_stats import (
     counted_lookup,
     counts_of,
@@ -28,46 +29,8 @@ _ROUTED = (
 )
 
 
-class Operations:
-    """Runs lookups and updates, as pure functions of the state.
-
-    Attributes:
-      engine: holds the tables and runs the operations.
-    """
-
-    engine: Engine
-
-    @property
-    def tables(self) -> dict[str, Any]:
-        """Returns the configs by table name."""
-        return self.engine.catalog.tables
-
-    @property
-    def features(self) -> dict[str, str]:
-        """Returns the table names by feature name."""
-        return self.engine.catalog.features
-
-    def config_of(self, feature: str) -> Any:
-        """Finds the table that a feature looks up.
-
-        Raises:
-          ValueError: no table has the feature.
-        """
-        return self.engine.catalog.config_of(feature)
-
-    def state_name(self, table: str) -> str:
-        """Names the arrays of a state that hold a table.
-
-        It is the name of the table, unless it shares arrays: see ``share_arrays``, and
-        ``sharding="table_wise"`` on a mesh.
-
-        Args:
-          table: its name.
-
-        Raises:
-          ValueError: there is no such table.
-        """
-        return self.engine.state_name(table)
+class Operations(Declared):
+    """Runs lookups and updates, as pure functions of the state."""
 
     def lookup(
         self,
@@ -305,7 +268,7 @@ class Operations:
             if not 0 <= step < 2**31:
                 raise ValueError(f"Table '{name}': step {step} is not in [0, 2**31).")
             arrays, rows = self.engine.state_name(name), self.engine.counter_rows(name)
-            new[arrays] = with_number(new[arrays], rows, "step", int(step))
+            new[arrays] = set_counters(new[arrays], {"step": int(step)}, rows)
         return new
 
     def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:

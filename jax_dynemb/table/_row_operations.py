@@ -11,20 +11,15 @@ from typing import Any
 import jax
 
 from jax_dynemb._kind_of import kind_of
-from jax_dynemb.engines import Engine, States
+from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import BucketStats, NewRows, Rule, may_stay_untrained
 from jax_dynemb.ops import TableState
 from jax_dynemb.table import _arguments
+from jax_dynemb.table._declared import Declared
 
 
-class RowOperations:
-    """Reads, stores and removes rows outside lookups, as pure functions of the state.
-
-    Attributes:
-      engine: holds the tables and runs the operations.
-    """
-
-    engine: Engine
+class RowOperations(Declared):
+    """Reads, stores and removes rows outside lookups: pure functions of the state."""
 
     def gather(
         self, state: States, slots: Mapping[str, jax.Array]

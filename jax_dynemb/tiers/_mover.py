@@ -52,10 +52,6 @@ class Mover:
       tables: those with a store.
       stores: by table name.
       most_waiting: bytes of refused rows of a table that memory may hold.
-
-    Attributes:
-      error: what ended it.
-      traffic: by table name.
     """
 
     def __init__(

@@ -15,18 +15,7 @@ _MOST = 2**31 - 1
 
 
 def lengths_from_offsets(lengths: Any, offsets: Any) -> Any:
-    """The lengths of bags, from what a user gave of both.
-
-    Args:
-      lengths: integers [B] or None.
-      offsets: integers [B + 1] or None.
-
-    Returns:
-      Integers [B]; None if neither is given.
-
-    Raises:
-      ValueError: offsets do not begin with 0, fall, or contradict the lengths.
-    """
+    """Returns the lengths of bags from what a user gave of both; None of none."""
     if offsets is None:
         return lengths
     if not hasattr(offsets, "dtype"):
@@ -62,15 +51,8 @@ def lengths_from_offsets(lengths: Any, offsets: Any) -> Any:
 def check_lengths_of(lengths: Any, capacity: int | None) -> Any:
     """Refuses lengths that no bags have, where their numbers are known.
 
-    Args:
-      lengths: of bags.
-      capacity: entries that there are, or None where bags have room of their own.
-
-    Returns:
-      The lengths; int32 if they were in NumPy or a list.
-
-    Raises:
-      ValueError: with the fix.
+    ``capacity`` is None where bags have room of their own. Returns the lengths; int32
+    if they were in NumPy or a list.
     """
     if lengths is None:
         raise ValueError(
@@ -108,11 +90,7 @@ def check_lengths_of(lengths: Any, capacity: int | None) -> Any:
 
 
 def check_weights(weights: Any, count: int) -> None:
-    """Refuses weights that are not one number an entry.
-
-    Raises:
-      ValueError: with the fix.
-    """
+    """Refuses weights that are not one number an entry."""
     if weights is not None and np.shape(weights)[:1] != (count,):
         raise ValueError(
             f"weights have shape {np.shape(weights)}, but there are {count} values: "
@@ -121,12 +99,7 @@ def check_weights(weights: Any, count: int) -> None:
 
 
 def check_keys(keys: Sequence[str]) -> tuple[str, ...]:
-    """Refuses keys that occur twice, and a string where a list belongs.
-
-    Raises:
-      TypeError: a single string, or a key that is none.
-      ValueError: a key occurs twice.
-    """
+    """Refuses keys that occur twice, and a string where a list belongs."""
     if isinstance(keys, str):
         raise TypeError(f"keys must be a list of names: write keys=[{keys!r}]")
     keys = tuple(keys)

@@ -217,13 +217,7 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         own: Mapping[str, Any],
         weights: Mapping[str, Any],
     ) -> dict[str, Any] | None:
-        """Returns the weights by alias.
-
-        Args:
-          bags: by feature, those that are JaggedTensors.
-          own: by alias, of ``jde.Jagged``.
-          weights: by feature, as given apart.
-        """
+        """Returns weights by alias, of ``jde.Jagged`` too."""
         if not self._is_weighted:
             if weights or own:
                 raise ValueError("weights are for is_weighted=True; leave them out.")

@@ -59,12 +59,7 @@ def _cut(array: Any, runs: Sequence[slice]) -> Any:
 
 
 def from_jagged(jt_dict: Mapping[str, JaggedTensor]) -> Parts:
-    """The parts of a KeyedJaggedTensor with these keys.
-
-    Raises:
-      TypeError: a value is no JaggedTensor.
-      ValueError: some have weights and others have none.
-    """
+    """Returns the parts of a KeyedJaggedTensor with these keys; all or no weights."""
     parts = []
     for key, jt in jt_dict.items():
         if not isinstance(jt, JaggedTensor):
@@ -85,11 +80,7 @@ def _variable(layout: Layout) -> Layout:
 
 
 def concatenated(parts: Sequence[Any]) -> Parts:
-    """Keys one after the other.
-
-    Raises:
-      ValueError: there is none; keys repeat; only some have weights; batches differ.
-    """
+    """Joins keys one after the other; they and weights and batches must agree."""
     if not parts:
         raise ValueError(
             "concat needs one tensor or more; KeyedJaggedTensor.empty() has no keys."

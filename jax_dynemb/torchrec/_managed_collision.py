@@ -11,7 +11,7 @@ from typing import Any
 from jax_dynemb.admission import Probability
 from jax_dynemb.lifecycle import Rule
 
-# Class of an eviction policy, or value of HashZchEvictionPolicyName.
+# Keys are classes of eviction policies, or values of HashZchEvictionPolicyName.
 _STRATEGIES = {
     "LFU_EvictionPolicy": "lfu",
     "DistanceLFU_EvictionPolicy": "lfu",

@@ -52,11 +52,7 @@ MEMBERS = {
 
 
 def refused_attribute(self: Any, name: str) -> NoReturn:
-    """Stands for ``__getattr__`` of a class: says what takes the place of a name.
-
-    Raises:
-      AttributeError: always.
-    """
+    """Raises the sentence on a name's successor, as ``__getattr__`` of a class."""
     kind = type(self).__name__
     if name in ATTRIBUTES:
         raise AttributeError(f"{kind}.{name} is refused: {ATTRIBUTES[name]}")
@@ -64,11 +60,7 @@ def refused_attribute(self: Any, name: str) -> NoReturn:
 
 
 def refused_member(self: Any, name: str) -> NoReturn:
-    """Stands for ``__getattr__`` of a collection, as ``refused_attribute``.
-
-    Raises:
-      AttributeError: always.
-    """
+    """Stands for ``__getattr__`` of a collection, as ``refused_attribute``."""
     kind = type(self).__name__
     if name in MEMBERS:
         raise AttributeError(f"{kind}.{name} is refused: {MEMBERS[name]}")

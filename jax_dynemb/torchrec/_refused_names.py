@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Names of TorchRec's modules without a class here, and what takes their place."""
+"""Names of TorchRec's modules without a class here that something else replaces."""
 
 _REASONS: dict[str, tuple[str, ...]] = {
     "no wrapper shards a model: give mesh=... to the collection.": (
@@ -27,14 +27,8 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "get_default_sharders",
         "sharder_name",
     ),
-    "lookups and updates are always fused: leave compute_kernels out.": (
-        "EmbeddingComputeKernel",
-    ),
     "no cache and no key-value store is behind a shard: give tier=jde.tiers.host(...) "
     "to to_table.": ("CacheAlgorithm", "CacheParams", "KeyValueParams"),
-    "no id is out of bounds, since ids are hash keys: leave it out.": (
-        "BoundsCheckMode",
-    ),
     "write jde.optim.adagrad(...) and its like, or the name as a str in "
     "from_fused_params.": ("EmbOptimType", "OptimType"),
     "write to_table(...) of the config; DataType and PoolingType are enums of str.": (
@@ -69,11 +63,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
     "write jax.process_index() and jax.local_device_count().": (
         "get_local_rank",
         "get_local_size",
-    ),
-    "results of jax are asynchronous as they are: use them as arrays.": (
-        "Awaitable",
-        "LazyAwaitable",
-        "NoWait",
     ),
     "write tables = with_optimizer(tables, {'*': jde.optim.adagrad(0.1)}) before the "
     "collection is made.": (
@@ -160,13 +149,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "FeatureScoreBasedEvictionPolicy",
     ),
     "write to_table(score_strategy='no_eviction').": ("NoEvictionPolicy",),
-    "ids are hash keys of 64 bits, so nothing is pruned or pooled beside tables.": (
-        "GenericITEPModule",
-        "ITEPEmbeddingBagCollection",
-        "ITEPEmbeddingCollection",
-        "TensorPool",
-        "KeyedJaggedTensorPool",
-    ),
     "a for loop over prefetched batches is the pipeline: jde.pipeline.prefetch.": (
         "TrainPipeline",
         "TrainPipelineBase",
@@ -176,39 +158,7 @@ _REASONS: dict[str, tuple[str, ...]] = {
     "it fills a cache ahead: jde.Tables.prefetch does, for tables with a tier.": (
         "PrefetchTrainPipelineSparseDist",
     ),
-    "it reads rows before the update before it: call two pure functions in that "
-    "order where stale rows are wanted.": (
-        "TrainPipelineSemiSync",
-        "TrainPipelineFusedSparseDist",
-    ),
-    "jax.jit compiles the step, so there is no stage to build by hand.": (
-        "StagedTrainPipeline",
-        "TrainPipelinePT2",
-        "TrainPipelineSparseDistCompAutograd",
-        "EvalPipelineSparseDist",
-    ),
     "jde.Tables.export(since=...) streams what changed.": ("ModelDeltaTracker",),
-    "dense layers are those of Flax; examples/train_torchrec.py has a DLRM.": (
-        "MLP",
-        "Perceptron",
-        "SwishLayerNorm",
-        "CrossNet",
-        "LowRankCrossNet",
-        "VectorCrossNet",
-        "LowRankMixtureCrossNet",
-        "DeepFM",
-        "FactorizationMachine",
-        "SimpleDeepFMNN",
-        "DLRM",
-        "DLRMTrain",
-        "DLRM_DCN",
-        "DLRM_Projection",
-        "DenseArch",
-        "InteractionArch",
-        "OverArch",
-        "SparseArch",
-        "LazyModuleExtensionMixin",
-    ),
     "jde.metrics has NE, Calibration, CTR, LogLoss and AUC; google-metrax has the "
     "others.": (
         "RecMetric",
@@ -226,16 +176,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "ThroughputMetric",
         "generate_metric_module",
     ),
-    "a batch is any pytree, as a dict of a KeyedJaggedTensor and arrays.": (
-        "Batch",
-        "Multistreamable",
-        "Pipelineable",
-    ),
-    "any iterator of batches will do: draw ids with NumPy.": (
-        "RandomRecDataset",
-        "InMemoryBinaryCriteoIterDataPipe",
-    ),
-    "jax traces functions as they are.": ("Tracer", "symbolic_trace"),
 }
 
 NAMES = {name: reason for reason, names in _REASONS.items() for name in names}

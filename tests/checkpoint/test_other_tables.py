@@ -15,8 +15,8 @@ import pytest
 import jax_dynemb as jde
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.files.checkpoint import _checksums, _index, _save
-from jax_dynemb.reference import bucket_of
 from meshes import mesh_of
+from oracle import bucket_of
 from support import HostRow, assert_same_rows, compiled, export, gradients
 
 CONFIG = jde.TableConfig(

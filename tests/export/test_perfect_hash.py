@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The index of an export: any keys, bounded work, the same in both packages."""
+"""Checks the index of an export: any keys, bounded work, the same in both packages."""
 
 import json
 import sys

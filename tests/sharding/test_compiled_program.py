@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a sharded step compiles to: in place everywhere, and no other collectives."""
+"""A sharded step compiles in place everywhere, and with no other collectives."""
 
 import dataclasses
 import functools
@@ -244,7 +244,7 @@ def test_sums_travel_in_the_same_exchanges():
 
 
 def bytes_sent(text: str) -> list[int]:
-    """Of each all_to_all of a lowered program."""
+    """Lists the bytes of each all_to_all of a lowered program."""
     sent = []
     for shape in re.findall(
         r'"?stablehlo.all_to_all.*?\((tensor<[^>]*>)\)', text, re.S

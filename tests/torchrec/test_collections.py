@@ -43,7 +43,7 @@ def batch(seed: int, capacity: Any) -> Any:
 
 
 def plain(kjt: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The same bags without KeyedJaggedTensor."""
+    """Makes the same bags without KeyedJaggedTensor."""
     ids, weights = {}, {}
     for key, jt in kjt.to_dict().items():
         ids[key] = jde.Jagged(jde.ids(jt.values()), jnp.asarray(jt.lengths()))

@@ -89,7 +89,7 @@ def tell(tensor: Any, name: str) -> Any:
 
 
 def jagged_op(case: OpCase) -> Any:
-    """What a method of JaggedTensor or a constructor gives."""
+    """Returns what a method of JaggedTensor or a constructor gives."""
     if case.op == "empty":
         return JT.empty(**case.input)
     if case.op in ("from_dense", "from_dense_lengths"):
@@ -101,7 +101,7 @@ def jagged_op(case: OpCase) -> Any:
 
 
 def keyed_jagged_op(case: OpCase, capacity: Any = None) -> Any:
-    """The same for KeyedJaggedTensor."""
+    """Returns the same for KeyedJaggedTensor."""
     given = case.input
     match case.op:
         case "empty":
@@ -127,7 +127,7 @@ def keyed_jagged_op(case: OpCase, capacity: Any = None) -> Any:
 
 
 def keyed_op(case: OpCase) -> Any:
-    """The same for KeyedTensor."""
+    """Returns the same for KeyedTensor."""
     match case.op:
         case "regroup" | "regroup_as_dict":
             return getattr(KT, case.op)(kts_of(case.input), **case.args)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What does not fit or is refused is said in a sentence with the fix."""
+"""A sentence with the fix says what does not fit or is refused."""
 
 from pathlib import Path
 from typing import Any

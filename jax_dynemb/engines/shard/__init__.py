@@ -49,7 +49,6 @@ from jax_dynemb.engines.shard._scores import PACKED as PACKED
 from jax_dynemb.engines.shard._scores import next_score as next_score
 from jax_dynemb.engines.shard._scores import set_score as set_score
 from jax_dynemb.engines.shard._scores import used_since as used_since
-from jax_dynemb.engines.shard._scores import with_number as with_number
 from jax_dynemb.engines.shard._scores import words_of as words_of
 from jax_dynemb.engines.shard._tier import records_of as records_of
 from jax_dynemb.engines.shard._tier import rows_in_order as rows_in_order

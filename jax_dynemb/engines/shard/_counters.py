@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi
@@ -207,18 +208,25 @@ def counter_totals(counters: np.ndarray) -> dict[str, int]:
 def set_counters(
     state: TableState, numbers: Mapping[str, int], rows: slice = slice(None)
 ) -> TableState:
-    """Writes some counters of a table, by name; ``rows`` of the array are its own."""
-    current = counter_values(state, rows)
+    """Writes some counters of a table; traced or not.
+
+    Args:
+      state: its arrays.
+      numbers: below 2**64, by name; those of a program that counted something else are
+        passed over.
+      rows: of the array of counters, those of the table. Events are written in the
+        first, other numbers in each.
+    """
     names = _ffi.constants()["counters"]
-    words = np.array(on_host(state.counters))
-    whole = words.view(np.uint64)[..., 0][rows]
-    for name, number in numbers.items():
-        if name not in current:
-            continue  # of a program that counted something else
+    words = np.zeros(state.counters.shape, np.uint32)
+    is_set = np.zeros(words.shape, bool)
+    for name in numbers.keys() & {*names}:
         column = names.index(name)
-        whole[:, column] = 0 if name in EVENTS else np.uint64(number)
-        whole[0, column] = np.uint64(number)
-    counters = jax.make_array_from_callback(
-        words.shape, state.counters.sharding, words.__getitem__
-    )
+        is_set[rows, column] = True
+        first = slice(rows.start, (rows.start or 0) + 1)
+        own = first if name in EVENTS else rows
+        words[own, column] = np.array([numbers[name]], np.uint64).view(np.uint32)
+    # Elementwise, which a mesh with explicit axes takes as it is.
+    counters = jnp.where(is_set, words, state.counters)
+    counters = jax.device_put(counters, state.counters.sharding)
     return dataclasses.replace(state, counters=counters)

@@ -30,15 +30,7 @@ def carry_counts(
 ) -> Iterator[str]:
     """Fills the counters of tables that were not read as they were saved.
 
-    Args:
-      folder: of the checkpoint.
-      fields: the JSON beside its arrays.
-      leaves: restored; those of the counters are replaced.
-      places: of the tables.
-      plan: how the leaves were restored.
-
-    Yields:
-      A sentence for counts that are not as they were.
+    Replaces them in ``leaves``. Yields a sentence for counts that are not as they were.
     """
     for at, place in places.items():
         rule, name = place.config.admission, "/".join(at)

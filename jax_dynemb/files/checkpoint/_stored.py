@@ -64,11 +64,7 @@ def open_tables(folder: Directory) -> dict[str, StoredTable]:
 
 
 def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTable:
-    """One table of a checkpoint.
-
-    Raises:
-      DamagedFileError: its arrays are not what its schema says.
-    """
+    """Opens one table; DamagedFileError if its arrays are not what its schema says."""
     schema, arrays = _arrays_of(folder, fields, path)
     words = arrays.counters()
     counters = counter_values_of(words)
@@ -88,11 +84,7 @@ def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTabl
 def open_counter(
     folder: Path, fields: Mapping[str, Any], path: str
 ) -> np.ndarray | None:
-    """The counter of ids without a row, uint32[num_buckets, words]; None without one.
-
-    Raises:
-      DamagedFileError: its arrays are not what its schema says.
-    """
+    """Opens the counter of ids without a row, uint32[num_buckets, words], or None."""
     _, arrays = _arrays_of(folder, fields, path)
     return arrays.counter() if arrays.has_counter(fields) else None
 
@@ -269,12 +261,8 @@ def fill(
 ) -> tuple[TableState, list[str]]:
     """Inserts the rows of a stored table; says how many found no place.
 
-    Args:
-      place: of the table.
-      state: its arrays, without rows.
-      stored: the table of the checkpoint.
-      fresh: what does not come from there, see ``Plan``.
-      drawn: of this restore, see ``new_run``.
+    ``fresh`` is what does not come from there, see ``Plan``; ``drawn`` is of
+    ``new_run``.
     """
     chunks, now = stored.chunks(), place.config
     if now.hash_seed != stored.schema.hash_seed:

@@ -14,12 +14,7 @@ from jax_dynemb.files.checkpoint._tree import Path, Place
 
 
 def warn_of_untrained(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) -> None:
-    """Warns once of each table with training lookups and without an update.
-
-    Args:
-      leaves: what is saved, by path.
-      places: of its tables.
-    """
+    """Warns once of each table with training lookups and without an update."""
     for place in places.values():
         engine = place.coll.engine
         counters = leaves.get((*place.arrays, "counters"))

@@ -17,11 +17,7 @@ from jax_dynemb.table import Tables, check_not_donated, identity_in, log_head
 
 
 def live_table(coll: Tables, state: States, name: str) -> StoredTable:
-    """A table of a running program.
-
-    Raises:
-      ValueError: other processes hold a part of it.
-    """
+    """Returns a table of this program; ValueError if other processes have parts."""
     check_whole(coll, state, name)
     config: Any = coll.tables[name]
     if not isinstance(config, TableConfig):
@@ -56,12 +52,7 @@ def _tensor_train(coll: Tables, state: States, config: Any) -> StoredTable:
 
 
 def check_collection(call: str, coll: Any, state: Any) -> None:
-    """Refuses arguments of an export in another order, and donated arrays.
-
-    Raises:
-      RuntimeError: an array was donated to an earlier call.
-      TypeError: ``coll`` is no ``Tables``.
-    """
+    """Refuses arguments of an export in another order, and donated arrays."""
     if not isinstance(coll, Tables):
         raise TypeError(
             f"{call} takes the jde.Tables before their state, but got "

@@ -34,8 +34,6 @@ class Series:
     Attributes:
       base: the file with all rows.
       deltas: the others, in order.
-      rows: of the base.
-      dim: columns of a row.
     """
 
     base: Header
@@ -72,11 +70,7 @@ class Series:
 
     @property
     def identity(self) -> Identity | None:
-        """Reads of which run and moment the last file is; None if it does not say.
-
-        Raises:
-          DamagedFileError: what it says is no identity.
-        """
+        """Reads of which run and moment the last file is; None if it does not say."""
         header = self.files[0]
         try:
             return identity_of(header.fields)
@@ -89,11 +83,7 @@ class Series:
         return sum(each.data_bytes for each in self.files if each.sums is not None)
 
     def verify(self, advance: Advance | None = None) -> None:
-        """Compares all files with the checksums that they have.
-
-        Raises:
-          DamagedFileError: a file is not what was written.
-        """
+        """Compares all files with the checksums that they have."""
         for each in self.files:
             verify(each, advance)
 
@@ -138,11 +128,7 @@ class Series:
 
 
 def open_series(base: Path) -> Series:
-    """Finds the files of a table and checks what they say, not yet their checksums.
-
-    Raises:
-      DamagedFileError: a file is not ours or damaged, or the files are not one chain.
-    """
+    """Finds a table's files and checks what they say, not yet their checksums."""
     table = base.name.removesuffix(_chain.SUFFIX)
     chain: Chain = _chain.read_chain(base.parent, table)
     header = _chain.read_table_header(base) if chain.base is None else chain.base

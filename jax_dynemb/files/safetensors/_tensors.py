@@ -36,11 +36,7 @@ _FIRST_RESERVED, _LAST_RESERVED = -4, -1
 def read_tensor(
     header: Header, name: str, first: int = 0, last: int | None = None
 ) -> np.ndarray:
-    """A tensor, or some rows of it, in memory.
-
-    Raises:
-      DamagedFileError: the file became shorter.
-    """
+    """Reads a tensor, or some rows of it; DamagedFileError if it became shorter."""
     tensor = header.tensor(name)
     dtype = _DTYPES[tensor.dtype]
     rows, *rest = tensor.shape
@@ -56,14 +52,7 @@ def read_tensor(
 
 
 def check_table(header: Header) -> tuple[int, int]:
-    """Checks the tensors of a file with all rows of a table.
-
-    Returns:
-      Rows and columns.
-
-    Raises:
-      DamagedFileError: shapes or dtypes do not fit, or keys do not ascend.
-    """
+    """Checks the tensors of a file with all rows; returns rows and columns."""
     fields = header.fields
     dim, stored = fields.whole("dim", 2**31), fields.text("dtype")
     if stored not in _ROWS or dim == 0:
@@ -79,12 +68,7 @@ def check_table(header: Header) -> tuple[int, int]:
 
 
 def check_delta(header: Header, dim: int) -> None:
-    """Checks the tensors of a delta.
-
-    Raises:
-      DamagedFileError: shapes or dtypes do not fit, or keys do not ascend or are
-        changed and removed at once.
-    """
+    """Checks a delta's tensors: shapes, dtypes, ascending keys, none in both lists."""
     keys = _check(header, "keys", ("I64",), None)
     _check(header, "rows", ("F32",), keys, dim)
     changed = check_keys(header, "keys")
@@ -97,11 +81,7 @@ def check_delta(header: Header, dim: int) -> None:
 
 
 def check_keys(header: Header, name: str) -> np.ndarray:
-    """Reads keys, int64[n], which must ascend.
-
-    Raises:
-      DamagedFileError: they do not, or one of them is reserved.
-    """
+    """Reads keys, int64[n], which must ascend and be none of the reserved ones."""
     keys = read_tensor(header, name)
     if (keys[1:] <= keys[:-1]).any():
         raise DamagedFileError(header.path, f"its '{name}' do not ascend")

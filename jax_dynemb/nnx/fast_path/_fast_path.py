@@ -38,14 +38,7 @@ class FastPath:
         is_donated: Callable[[Any], bool],
         table: type[nnx.Variable[Any]],
     ):
-        """Compiles nothing yet.
-
-        Args:
-          fun: the function.
-          is_donated: whether the arrays of a Module are donated.
-          table: the type of Variables that are not donated where ``fun`` only reads
-            them.
-        """
+        """Compiles nothing yet; Variables of ``table`` that are read stay."""
         self.is_supported = True
         self._fun, self._is_donated, self._table = fun, is_donated, table
         self._programs: dict[Any, Program] = {}
@@ -60,13 +53,7 @@ class FastPath:
     ) -> tuple[bool, Any]:
         """Calls a method of the program for these arguments.
 
-        Args:
-          method: ``Program.call`` or ``Program.lower``.
-          args: of the function.
-          kwargs: of the function.
-
-        Returns:
-          Whether the fast path supports the call, and the result of the method.
+        Returns whether the fast path supports the call, and the result of the method.
         """
         arguments = Arguments(args, kwargs)
         try:
