@@ -24,6 +24,7 @@ from jax_dynemb.nnx._host_time import host_time
 from jax_dynemb.nnx._last_stats import last_known
 from jax_dynemb.nnx._places import places_of, put_back
 from jax_dynemb.nnx._pool import pool
+from jax_dynemb.nnx._sharing_rows import sharing_rows
 from jax_dynemb.nnx._tape import attach
 from jax_dynemb.nnx._variable import Table
 from jax_dynemb.nnx.fast_path import (
@@ -66,16 +67,21 @@ class TableModule(ObservedModule):
         self,
         tables: Iterable[Any],
         *,
-        rngs: nnx.Rngs,
+        rngs: nnx.Rngs | None = None,
         mesh: Mesh | None = None,
         axis: str | tuple[str, ...] | None = None,
+        rows_of: TableModule | None = None,
         **options: Any,
     ):
+        self.deterministic = False
+        if rows_of is not None:
+            self.coll = sharing_rows(rows_of.coll, tables)
+            self.tables = nnx.data(dict(rows_of.tables))
+            return
         self.coll = Tables(tuple(tables), mesh=mesh, axis=axis, **options)
         seed = drawn_seed(type(self).__name__, rngs)
         state = self.coll.init(seed)
         self.tables = nnx.data({name: Table(state[name]) for name in state})
-        self.deterministic = False
 
     def stats(self, wait: bool = True) -> dict[str, float | int]:
         """Reads the counters: ``"cat/rows"``, ``"cat/load_factor"``, ...

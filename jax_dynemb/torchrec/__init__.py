@@ -8,16 +8,12 @@ arguments into those of the core.
 
 import functools as _functools
 
-from jax_dynemb.planner import (
-    EmbeddingShardingPlanner as EmbeddingShardingPlanner,
-)
 from jax_dynemb.planner import ParameterConstraints as ParameterConstraints
 from jax_dynemb.planner import PlannerError as PlannerError
 from jax_dynemb.planner import PlannerErrorType as PlannerErrorType
 from jax_dynemb.planner import ShardingPlan as ShardingPlan
 from jax_dynemb.planner import ShardingType as ShardingType
 from jax_dynemb.planner import StorageReservation as StorageReservation
-from jax_dynemb.planner import Topology as Topology
 from jax_dynemb.torchrec._capacity import Capacity as Capacity
 from jax_dynemb.torchrec._collections import (
     EmbeddingBagCollection as EmbeddingBagCollection,
@@ -28,6 +24,12 @@ from jax_dynemb.torchrec._configs import DataType as DataType
 from jax_dynemb.torchrec._configs import EmbeddingBagConfig as EmbeddingBagConfig
 from jax_dynemb.torchrec._configs import EmbeddingConfig as EmbeddingConfig
 from jax_dynemb.torchrec._configs import PoolingType as PoolingType
+from jax_dynemb.torchrec._distributed import (
+    DistributedModelParallel as DistributedModelParallel,
+)
+from jax_dynemb.torchrec._distributed import (
+    TrainPipelineSparseDist as TrainPipelineSparseDist,
+)
 from jax_dynemb.torchrec._fused_params import from_fused_params as from_fused_params
 from jax_dynemb.torchrec._jagged_tensor import JaggedTensor as JaggedTensor
 from jax_dynemb.torchrec._jagged_tensor import jt_is_equal as jt_is_equal
@@ -41,6 +43,10 @@ from jax_dynemb.torchrec._managed_collision import (
 )
 from jax_dynemb.torchrec._modules import install as _install
 from jax_dynemb.torchrec._modules import member as _member
+from jax_dynemb.torchrec._planner import (
+    EmbeddingShardingPlanner as EmbeddingShardingPlanner,
+)
+from jax_dynemb.torchrec._planner import Topology as Topology
 from jax_dynemb.torchrec._position_weights import (
     FeatureProcessedEmbeddingBagCollection as FeatureProcessedEmbeddingBagCollection,
 )
@@ -50,6 +56,7 @@ from jax_dynemb.torchrec._position_weights import (
 from jax_dynemb.torchrec._position_weights import (
     PositionWeightedModuleCollection as PositionWeightedModuleCollection,
 )
+from jax_dynemb.torchrec._quantized import quantize_embeddings as quantize_embeddings
 from jax_dynemb.torchrec._routes import RoutedFeatures as RoutedFeatures
 from jax_dynemb.torchrec._state_dict import (
     load_torch_state_dict as load_torch_state_dict,

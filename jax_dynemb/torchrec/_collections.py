@@ -89,7 +89,8 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       mesh: devices to shard the rows over, or None.
       axis: the mesh axis for it, or several; all axes if None.
-      options: of ``jde.nnx.EmbeddingBagCollection``.
+      options: of ``jde.nnx.EmbeddingBagCollection``; ``rows_of`` another collection
+        gives one table to both.
 
     Raises:
       ValueError: a table is an ``EmbeddingConfig``, which does not pool.
@@ -115,7 +116,7 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         axis: str | tuple[str, ...] | None = None,
         **options: Any,
     ):
-        rngs = check_place("EmbeddingBagCollection", device, rngs)
+        check_place("EmbeddingBagCollection", device, rngs, options)
         tables = list(tables) if isinstance(tables, Iterator) else tables
         self._configs = tables_of(tables, mesh, axis, options.get("plan"))
         self._shown = shown_configs(EmbeddingBagConfig, tables, self._configs)
@@ -261,7 +262,7 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       mesh: devices to shard the rows over, or None.
       axis: the mesh axis for it, or several; all axes if None.
-      options: of ``jde.nnx.EmbeddingCollection``.
+      options: of ``jde.nnx.EmbeddingCollection``, ``rows_of`` among them.
 
     Raises:
       ValueError: tables differ in dim, or pool.
@@ -278,7 +279,7 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
         axis: str | tuple[str, ...] | None = None,
         **options: Any,
     ):
-        rngs = check_place("EmbeddingCollection", device, rngs)
+        check_place("EmbeddingCollection", device, rngs, options)
         tables = list(tables) if isinstance(tables, Iterator) else tables
         self._configs = tables_of(tables, mesh, axis, options.get("plan"))
         if pooled := [t.name for t in self._configs if t.pooling is not None]:

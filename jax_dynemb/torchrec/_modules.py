@@ -21,7 +21,6 @@ from jax_dynemb.torchrec._refused_names import NAMES
 
 _PACKAGE = __name__.rpartition(".")[0]
 PATHS = {
-    "datasets": ("criteo", "random", "utils"),
     "distributed": (
         *("comm", "embedding", "embedding_types", "embeddingbag", "fused_embedding"),
         *("fused_embeddingbag", "model_parallel", "model_tracker", "sharding_plan"),
@@ -36,14 +35,11 @@ PATHS = {
         *("auc", "auprc", "calibration", "ctr", "mae", "metric_module", "mse", "ndcg"),
         *("metrics_config", "ne", "rec_metric", "throughput"),
     ),
-    "models": ("deepfm", "dlrm"),
     "modules": (
-        *("activation", "crossnet", "deepfm", "embedding_configs", "embedding_modules"),
-        *("embedding_tower", "feature_processor", "feature_processor_", "itep_modules"),
-        *("fp_embedding_modules", "fused_embedding_modules", "hash_mc_evictions"),
-        *("hash_mc_modules", "itep_embedding_modules", "keyed_jagged_tensor_pool"),
-        *("lazy_extension", "mc_embedding_modules", "mc_modules", "mlp", "regroup"),
-        *("tensor_pool",),
+        *("embedding_configs", "embedding_modules", "embedding_tower"),
+        *("feature_processor", "feature_processor_", "fp_embedding_modules"),
+        *("fused_embedding_modules", "hash_mc_evictions", "hash_mc_modules"),
+        *("mc_embedding_modules", "mc_modules", "regroup"),
     ),
     "optim": (
         *("apply_optimizer_in_backward", "clipping", "fused", "keyed", "optimizers"),
@@ -51,7 +47,6 @@ PATHS = {
     ),
     "quant": ("embedding_modules",),
     "sparse": ("jagged_tensor", "jagged_tensor_validator"),
-    "streamable": (),
     "types": (),
 }
 _ALL = {f"{top}.{path}" for top, paths in PATHS.items() for path in paths} | set(PATHS)

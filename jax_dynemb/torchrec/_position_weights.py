@@ -138,6 +138,14 @@ class FeatureProcessedEmbeddingBagCollection(nnx.Module):
         batch = bags if sent is None else RoutedFeatures(bags, sent)
         return self.embedding_bag_collection(batch, train=train)
 
+    def split(self) -> tuple[Any, EmbeddingBagCollection]:
+        """Returns the processors and the collection."""
+        return self.feature_processors, self.embedding_bag_collection
+
+    def is_weighted(self) -> bool:
+        """Returns True: processors give the weights."""
+        return True
+
     def route(self, features: KeyedJaggedTensor) -> RoutedFeatures:
         """Sends ids ahead; weights are computed by the call, from its parameters.
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import jax
@@ -66,7 +67,9 @@ def refused_member(self: Any, name: str) -> NoReturn:
     raise AttributeError(f"{kind!r} object has no attribute {name!r}")
 
 
-def check_place(kind: str, device: Any, rngs: nnx.Rngs | None) -> nnx.Rngs:
+def check_place(
+    kind: str, device: Any, rngs: nnx.Rngs | None, options: Mapping[str, Any]
+) -> None:
     """Refuses a device of JAX; torch's are ignored. Refuses what has no seeds.
 
     Raises:
@@ -78,9 +81,8 @@ def check_place(kind: str, device: Any, rngs: nnx.Rngs | None) -> nnx.Rngs:
             f"device={device!r} is refused: tables are made on jax's default device "
             "(with jax.default_device(...)), or on the devices of mesh=..."
         )
-    if rngs is None or not hasattr(rngs, "params"):
+    if not hasattr(rngs, "params") and "rows_of" not in options:
         raise TypeError(
             f"{kind} needs rngs, from which it draws the seed of initial rows: write "
             f"{kind}(..., rngs=nnx.Rngs(0))."
         )
-    return rngs

@@ -16,8 +16,8 @@ from jax_dynemb.torchrec._refused_names import NAMES
 T = jde.torchrec
 # Import lines of TorchRec's examples and of its own tests.
 LINES = {
-    "datasets.utils": [],
-    "distributed": ["ShardingPlan"],
+    "distributed": ["DistributedModelParallel", "TrainPipelineSparseDist"],
+    "distributed.model_parallel": ["DistributedModelParallel"],
     "distributed.planner": [
         "EmbeddingShardingPlanner",
         "ParameterConstraints",
@@ -25,6 +25,7 @@ LINES = {
     ],
     "distributed.planner.types": ["ParameterConstraints", "PlannerError"],
     "distributed.types": ["ShardingPlan", "ShardingType"],
+    "inference.modules": ["quantize_embeddings"],
     "modules.embedding_configs": [
         "DataType",
         "EmbeddingBagConfig",

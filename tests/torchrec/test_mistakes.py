@@ -343,7 +343,9 @@ def test_what_torchrec_does_in_another_way_says_how():
     with pytest.raises(TypeError, match="for each collection of the model"):
         T.load_torch_state_dict(nnx.Linear(1, 1, rngs=nnx.Rngs(0)), {})  # pyright: ignore
     with pytest.raises(ValueError, match="Topology.measure"):
-        T.Topology(world_size=8)
+        T.Topology(world_size=800)
+    with pytest.raises(ValueError, match="1 of tpu cannot be measured"):
+        T.Topology(1, "tpu")
 
 
 def test_exact_regions_say_once_that_they_compile(caplog):
