@@ -123,7 +123,7 @@ def test_lookups_that_scan_has_stacked(sharding, exchange, devices):
     def by_list(state):
         pairs = []
         for n in range(LOOKUPS):
-            state, pair = one(state, jax.tree.map(lambda x: x[n], stacked))
+            state, pair = one(state, {f: ids[n] for f, ids in stacked.items()})
             pairs.append(pair)
         return coll.apply_gradients(state, *map(list, zip(*pairs, strict=True)))
 
