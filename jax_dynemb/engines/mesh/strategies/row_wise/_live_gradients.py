@@ -94,7 +94,8 @@ def _flags_of(
     asked, stacked = (lookup.residuals, lookup.kept), lookup.stacked
 
     def body(states: dict[str, TableState], one: Any) -> Any:
-        flags, states = _flags_of_one(placement, tables, *one, states)
+        residuals, kept = one
+        flags, states = _flags_of_one(placement, tables, residuals, kept, states)
         return states, flags
 
     if not stacked:
