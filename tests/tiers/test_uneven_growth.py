@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Uneven buckets do not grow over processes, but on the devices that the error names."""
+"""Uneven buckets do not grow over processes; on the devices of the error they do."""
 
 import re
 
