@@ -29,11 +29,8 @@ def open_tables(
 ) -> tuple[str, dict[str, StoredTable]]:
     """Returns what the path is, and its tables by name.
 
-    Args:
-      path: a directory of checkpoints (the latest is read) or one of them. Or a
-        DynamicEmb dump, a safetensors export or one file of it, the same in parquet.
-      verify: compare the files with the checksums that they have.
-      quiet: show no progress meanwhile.
+    It is a directory of checkpoints (the latest is read) or one of them. Or a
+    DynamicEmb dump, a safetensors export or one file of it, the same in parquet.
 
     Raises:
       DamagedFileError: a file is missing, cut off, altered or malformed.

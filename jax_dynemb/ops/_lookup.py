@@ -46,11 +46,7 @@ class _CallBatch:
     """Describes one call of several.
 
     Attributes:
-      tables: their numbers.
-      configs: of these.
-      inputs: of their features.
       views: where the features' rows go.
-      arrays: that features share.
     """
 
     tables: Indices
@@ -91,12 +87,7 @@ class _CallBatch:
         return Call(op, self.configs, num_ids, features=features, **attributes)
 
     def add_features(self, call: Call, others: Others) -> None:
-        """Operands and results of the features.
-
-        Args:
-          call: to which they are added.
-          others: name, dtype and size of results beside the rows, by layout.
-        """
+        """Adds operands and results; ``others`` is (name, dtype, size) by layout."""
         configs = {table.name: table for table in self.configs}
         used: set[int] = set()
         for (layout, given), where in zip(self.inputs, self.views, strict=True):

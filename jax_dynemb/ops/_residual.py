@@ -35,7 +35,6 @@ class FeatureResidual:
       offsets: int32[num_bags + 1], or None.
       weights: float32[num_ids], or None.
       scale: float32[num_bags], what a mean multiplied by, or None.
-      layout: the static part.
     """
 
     ids: jax.Array
@@ -103,11 +102,7 @@ class FeatureGradient:
 
 
 def check_residual(residual: FeatureResidual) -> None:
-    """Refuses arrays that are not those of one lookup, or of several by ``lax.scan``.
-
-    Raises:
-      ValueError: an array has another shape or dtype than its layout says.
-    """
+    """Refuses arrays that are not of one lookup, or of several by ``lax.scan``."""
     layout, stacked = residual.layout, residual.slots.shape[:-1]
     n, bags = layout.num_ids, layout.num_bags
     pairs = residual.ids.ndim == len(stacked) + 2
@@ -150,16 +145,8 @@ def join_gradient(
 ) -> FeatureGradient:
     """Puts residual and gradient together; both may be stacked by ``lax.scan``.
 
-    Args:
-      residual: of one lookup, or of several with the same leading axes.
-      gradient: [*stacked, *rows_shape, dim].
-      dim: of the table.
-      limit: the largest magnitude of a number of the gradient, if there is one.
-      joined: whether there are gradients of other lookups beside these.
-
-    Raises:
-      ValueError: the gradient has another shape than the rows, or the residual is not
-        one of a lookup.
+    ``gradient`` is [*stacked, *rows_shape, dim]. ``limit`` bounds its numbers.
+    ``joined`` says that there are gradients of other lookups beside these.
     """
     check_residual(residual)
     layout = residual.layout

@@ -126,16 +126,7 @@ def find(
 def prefetch(
     tables: Sequence[TableSpec], states: States, inputs: Inputs
 ) -> dict[str, TableState]:
-    """Brings the rows of ids into frames, where they are stored and have none.
-
-    Args:
-      tables: those that the features use; without a tier they stay as they are.
-      states: by name, see ``TableSpec.state_name``.
-      inputs: layout and arrays of each feature.
-
-    Returns:
-      The states that changed.
-    """
+    """Brings stored rows without a frame into frames; returns the changed states."""
     tiered = [table for table in tables if table.tier is not None]
     names = {table.name for table in tiered}
     keys = [slots_only(*one) for one in inputs if one[0].table in names]
@@ -229,18 +220,7 @@ class _TierSplit:
         *,
         serves: bool,
     ) -> dict[str, TableState]:
-        """Adds rows and scales to the outputs; later changes wait for that.
-
-        Args:
-          tables: tiered ones, whose features return rows.
-          states: by name.
-          outputs: of all features.
-          arrays: those that features share.
-          serves: whether it is a find.
-
-        Returns:
-          The states of these tables.
-        """
+        """Adds rows and scales to the outputs; later changes wait for the reads."""
         new: dict[str, TableState] = {}
         own = [i for table in tables for i in self.with_rows(table)]
         table_of = [self.given[i][0].table for i in own]

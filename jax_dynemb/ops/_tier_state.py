@@ -155,14 +155,10 @@ def with_notes(tier: TierState | None, notes: jax.Array) -> TierState:
 
 
 def with_homes(table: TableSpec, state: Any) -> Any:
-    """Adds the home records to the arrays of a tiered table.
+    """Adds the home records to the arrays of a tiered table; others stay as they are.
 
     Large ones never pass through device memory. Inside a program they do, since XLA
     makes them there.
-
-    Args:
-      table: its config, that of a shard where the state is one.
-      state: a ``TableState`` whose tier has no homes; others are returned as they are.
     """
     if table.tier is None or state.tier.homes is not None:
         return state

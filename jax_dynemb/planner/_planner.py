@@ -8,7 +8,7 @@ import collections
 import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -130,22 +130,6 @@ class EmbeddingShardingPlanner:
         room = self._reservation.left(self.topology.hbm_cap)
         layout = Search(options, self.topology, room).best()
         return self._planned(configs, options, layout, room)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        """Says what takes the place of TorchRec's methods.
-
-        Raises:
-          AttributeError: always.
-        """
-        if name == "collective_plan":
-            raise AttributeError(
-                "EmbeddingShardingPlanner.collective_plan is refused: write "
-                "planner.plan(tables) with the configs of the collection; every "
-                "process finds the same plan."
-            )
-        raise AttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}"
-        )
 
     def inputs(self, tables: Iterable[TableConfig]) -> dict[str, str]:
         """Hashes what a plan of these tables depends on.

@@ -29,18 +29,10 @@ def insert_chunks(
     optimizer: bool = True,
     scores: bool = True,
 ) -> TableState:
-    """Stores rows in a table.
+    """Stores rows in a table; at most one batch is on the device beside it.
 
-    Args:
-      coll: has the table.
-      name: of the table.
-      state: the arrays that this table is in; donated.
-      chunks: the rows; states that the table does not keep are passed over.
-      optimizer: False resets all optimizer states of new rows.
-      scores: False scores the rows as new.
-
-    Returns:
-      The table's new state. No more than one batch is on the device beside it.
+    ``state`` is donated; states that the table does not keep are passed over. False for
+    ``optimizer`` resets states of new rows; for ``scores``, scores them as new.
     """
     config = coll.tables[name]
     kept = list(config.states) if optimizer else []

@@ -49,11 +49,7 @@ class Departed:
         return all(leaf.is_ready() for leaf in jax.tree.leaves(dict(self.rings)))
 
     def identity(self, table: str) -> Identity | None:
-        """Reads of which table and moment the rows are; waits as ``exported``.
-
-        Args:
-          table: its name.
-        """
+        """Reads of which table and moment the rows are; waits as ``exported``."""
         arrays = self._engine.state_name(table)
         if arrays not in self.counters:
             return None

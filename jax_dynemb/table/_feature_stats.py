@@ -46,15 +46,9 @@ def counted_lookup(
     """Looks up, and counts by feature what became of the ids.
 
     Which ids have a row is read before the lookup; the kernels of the lookup need no
-    bit for it. On one device the residual says what became of the others. Elsewhere
-    its slots stay with the owners, so rows are looked for again.
-
-    Args:
-      engine: of the tables.
-      state: before the lookup.
-      ids: by feature.
-      inserts: whether the lookup may insert rows at all.
-      lookup: of these ids; it gets the state, and returns what ``Engine.lookup`` does.
+    bit for it. On one device the residual says what became of the others. Elsewhere its
+    slots stay with the owners, so rows are looked for again. ``inserts`` says whether
+    the lookup may insert rows at all.
     """
     _, before, state = engine.find(state, ids, {})
     rows, residual, state = lookup(state)

@@ -180,11 +180,7 @@ def grown_arrays(engine: Engine, factors: Factors, arrays: TableState) -> TableS
 
 
 def abstract(tree: Any) -> Any:
-    """Replaces arrays by their types, with what ``jit`` distinguishes programs by.
-
-    Args:
-      tree: any pytree; arrays that a call has deleted are fine.
-    """
+    """Replaces arrays, deleted ones too, by types that distinguish jitted programs."""
     return jax.tree.map(_abstract, tree)
 
 
@@ -198,13 +194,7 @@ def _abstract(leaf: Any) -> Any:
 
 
 def abstract_after(growth: Growth, state: Any, programs: Mapping[str, Any]) -> Any:
-    """Returns the types of the arrays that ``Growth.apply`` returns.
-
-    Args:
-      growth: the larger sizes.
-      state: what ``abstract`` made of the state before.
-      programs: what ``Growth.compile`` returned.
-    """
+    """Returns the types of the arrays that ``Growth.apply`` returns."""
     new = dict(state)
     for arrays, program in programs.items():
         shapes = jax.eval_shape(

@@ -12,7 +12,7 @@ import jax
 
 from jax_dynemb._is_whole import is_whole
 from jax_dynemb.engines import Routed, States
-from jax_dynemb.engines.shard import RowGradients, may_stay_untrained, with_number
+from jax_dynemb.engines.shard import RowGradients, may_stay_untrained, set_counters
 from jax_dynemb.ops import Residual
 from jax_dynemb.table import _arguments
 from jax_dynemb.table._declared import Declared
@@ -268,7 +268,7 @@ class Operations(Declared):
             if not 0 <= step < 2**31:
                 raise ValueError(f"Table '{name}': step {step} is not in [0, 2**31).")
             arrays, rows = self.engine.state_name(name), self.engine.counter_rows(name)
-            new[arrays] = with_number(new[arrays], rows, "step", int(step))
+            new[arrays] = set_counters(new[arrays], {"step": int(step)}, rows)
         return new
 
     def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:

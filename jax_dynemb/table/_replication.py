@@ -30,7 +30,7 @@ from jax_dynemb.table._marks import (
 )
 from jax_dynemb.table._reading import Reading
 
-# What later lookups and updates of a table depend on, beside its rows.
+# Later lookups and updates of a table depend on these, beside its rows.
 _CARRIED = ("seed", "step", "clock", "lookups")
 
 
@@ -267,11 +267,7 @@ def _read_log(
 
 
 def _numbers_of(head: Any) -> Head:
-    """Returns a head as its numbers.
-
-    Raises:
-      TypeError: it is none.
-    """
+    """Returns a head as its numbers; TypeError if it is none."""
     numbers: tuple[Any, ...] = tuple(head) if isinstance(head, Iterable) else ("",)
     if not all(is_whole(n) and 0 <= n < 1 << 64 for n in numbers):
         raise TypeError(

@@ -4,7 +4,6 @@
 
 _REASONS: dict[str, tuple[str, ...]] = {
     "no wrapper shards a model: give mesh=... to the collection.": (
-        "DistributedModelParallel",
         "EmbeddingTower",
         "EmbeddingTowerCollection",
         "ShardingEnv",
@@ -65,20 +64,23 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "get_local_rank",
         "get_local_size",
     ),
-    "write with_optimizer(tables, {...}) instead.": (
+    "write tables = with_optimizer(tables, {'*': jde.optim.adagrad(0.1)}) before the "
+    "collection is made.": (
         "apply_optimizer_in_backward",
         "apply_overlapped_optimizer",
         "FusedOptimizer",
         "FusedOptimizerModule",
     ),
-    "tables have their own optimizer, see with_optimizer; dense parameters use "
-    "jde.nnx.Optimizer, and clipping jde.nnx.clip_by_global_norm.": (
+    "write jde.nnx.Optimizer(model, optax.adagrad(0.1)): it updates the parameters by "
+    "optax, and rows by the optimizer of their table. Clipping is "
+    "jde.nnx.clip_by_global_norm.": (
         "KeyedOptimizer",
         "CombinedOptimizer",
         "KeyedOptimizerWrapper",
         "OptimizerWrapper",
         "GradientClipping",
         "GradientClippingOptimizer",
+        "in_backward_optimizer_filter",
     ),
     "write jde.optim.sgd, adagrad, adam, lamb, lars_sgd, rowwise_adagrad, "
     "partial_rowwise_adam or partial_rowwise_lamb; optax has those of dense "
@@ -99,9 +101,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "EmbeddingBagCollectionInterface",
         "EmbeddingCollectionInterface",
     ),
-    "write validate(kjt); host constructors check already.": (
-        "validate_keyed_jagged_tensor",
-    ),
     "write kjt.to_dict().": ("ComputeKJTToJTDict",),
     "write KeyedJaggedTensor.from_jt_dict(jt_dict).": ("ComputeJTDictToKJT",),
     "write PositionWeightedModuleCollection, or any callable from KeyedJaggedTensor to "
@@ -115,7 +114,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "QuantEmbeddingBagCollection",
         "QuantEmbeddingCollection",
         "quantize_inference_model",
-        "quantize_embeddings",
         "shard_quant_model",
     ),
     "a dynamic table remaps nothing, and its capacity takes the place of zch_size: "
@@ -157,8 +155,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "TrainPipelineContext",
         "DataLoadingThread",
     ),
-    "collection.route(kjt) sends a batch ahead: one jitted step looks up what was "
-    "routed, and routes the next batch.": ("TrainPipelineSparseDist",),
     "it fills a cache ahead: jde.Tables.prefetch does, for tables with a tier.": (
         "PrefetchTrainPipelineSparseDist",
     ),
@@ -179,17 +175,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "RecTaskInfo",
         "ThroughputMetric",
         "generate_metric_module",
-    ),
-    "all names are those of jax_dynemb.torchrec itself; metrics are in jde.metrics.": (
-        "datasets",
-        "distributed",
-        "inference",
-        "metrics",
-        "models",
-        "modules",
-        "optim",
-        "quant",
-        "sparse",
     ),
 }
 

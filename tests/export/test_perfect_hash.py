@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The index of an export: any keys, bounded work, always the same."""
+"""Checks the index of an export: any keys, bounded work, always the same."""
 
 import json
 import sys

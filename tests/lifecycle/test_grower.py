@@ -27,7 +27,7 @@ def configs(capacity: int, **options: Any) -> list[jde.TableConfig]:
         **options,
     }
     crowded: dict[str, Any] = common | {"grow_at": 0.3}
-    # The first two share arrays, on one device.
+    # On one device the first two share arrays.
     return [
         jde.TableConfig("a", dim=4, pooling="sum", **common),
         jde.TableConfig("b", dim=4, **common),

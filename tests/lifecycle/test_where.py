@@ -30,7 +30,7 @@ def trained(**placement) -> Twins:
 
 
 def kept(twins: Twins, name: str) -> set[int]:
-    """By the oracle."""
+    """Lists the keys that the oracle keeps."""
     table = twins.oracle.tables[name]
     return {key for key, _ in table.items()} - keys_to_remove(table, **FIELDS[name])
 

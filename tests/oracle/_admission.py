@@ -43,12 +43,7 @@ class ReferenceAdmission:
         return "all" if self.rule is None else self.rule.kernel_rule()
 
     def kept_out(self, unseen: Mapping[int, int], lookup: int) -> set[int]:
-        """Finds the keys that get no row in a lookup.
-
-        Args:
-            unseen: the keys without a row, and how often each occurs.
-            lookup: the number of the lookup, counted from 1.
-        """
+        """Finds the keys, of those without a row, that get none."""
         if self.kind == "probability":
             return {key for key in unseen if not self._wins(key, lookup)}
         if self.kind == "all":

@@ -17,7 +17,6 @@ class Bags:
         valid: bool[n], false for padding.
         bag: int[n], the output row of each id.
         shape: shape of the output without its last axis.
-        input_shape: shape of the ids.
     """
 
     keys: np.ndarray
@@ -68,17 +67,10 @@ def bags_of(ids: Any, pooled: bool) -> Bags:
 
 
 def pool(bags: Bags, rows: np.ndarray, weights: Any, pooling: str | None) -> np.ndarray:
-    """Sums or averages the rows of each bag.
+    """Sums or averages rows float[n, dim] of each bag: float64[*shape, dim].
 
-    Args:
-        bags: the input.
-        rows: float[n, dim], one row for each id.
-        weights: one number for each id, or None.
-        pooling: None, "sum" or "mean". The mean divides by the number of valid
-            ids, never by the sum of their weights.
-
-    Returns:
-        float64[*shape, dim].
+    ``pooling`` is None, "sum" or "mean". The mean divides by the number of valid ids,
+    never by the sum of their weights.
     """
     factors = position_factors(bags, weights, pooling)
     out = np.zeros((bags.num_bags, rows.shape[-1]))

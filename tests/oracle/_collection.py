@@ -29,7 +29,6 @@ class ReferenceResidual:
     """Holds what a lookup passes to `apply_gradients`, for one feature.
 
     Attributes:
-        bags: the input.
         weights: one for each id, or None.
         rows: the row of each stored key of the input, as it was then.
         values: float[n, dim], the row read for each id.

@@ -14,16 +14,7 @@ STANDARD_NORMAL = statistics.NormalDist()
 
 
 def random_words(seed: int, keys: np.ndarray, dim: int) -> np.ndarray:
-    """One 32-bit random word for each key and column.
-
-    Args:
-        seed: the table's 64-bit seed.
-        keys: uint64[n].
-        dim: columns of a row.
-
-    Returns:
-        uint32[n, dim].
-    """
+    """Draws one 32-bit random word for each key and column: uint32[n, dim]."""
     blocks = (dim + 3) // 4  # a call of the generator gives four columns
     counter = np.zeros((len(keys), blocks, 4), np.uint32)
     counter[..., 0] = (keys & np.uint64(0xFFFFFFFF))[:, None]
@@ -34,19 +25,10 @@ def random_words(seed: int, keys: np.ndarray, dim: int) -> np.ndarray:
 
 
 def initial_rows(initializer: Any, seed: int, keys: np.ndarray, dim: int) -> np.ndarray:
-    """Draws the rows that unseen keys start with.
+    """Draws the rows that unseen keys start with: float32[n, dim].
 
     Every operation is rounded to float32 by itself. So these are the exact bits for all
     kinds but the two normal ones: their inverse distribution function is float64 here.
-
-    Args:
-        initializer: one of `jax_dynemb.initializers`.
-        seed: the table's 64-bit seed.
-        keys: uint64[n].
-        dim: columns of a row.
-
-    Returns:
-        float32[n, dim].
     """
     return KINDS[initializer.kind](initializer, seed, keys, dim)
 

@@ -29,7 +29,7 @@ SUMS_SQUARES = (
 )
 # States that count; all others are float32.
 INTEGERS = ("row_counted_adam/count",)
-# By optimizer: the states with a number for each column, then those of one number.
+# An optimizer has states with a number for each column, then those of one number.
 _STATES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "none": ((), ()),
     "sgd": ((), ()),
@@ -57,11 +57,7 @@ _STATES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def initial_state(optimizer: Any, dim: int) -> State:
-    """The optimizer state of a row that was just inserted.
-
-    Returns:
-        Per name float32[dim], or float32[] where a row has one number.
-    """
+    """Returns a new row's state: by name float32[dim], or float32[] if one a row."""
     if optimizer.kind not in _STATES:
         raise ValueError(f"no reference for the optimizer {optimizer.kind!r}")
     wide, single = _STATES[optimizer.kind]
@@ -84,17 +80,10 @@ def dtype_of_state(kind: str, name: str) -> str:
 def updated_row(
     kind: str, hyper: Hyper, step: int, row: Any, g: np.ndarray
 ) -> tuple[np.ndarray, State]:
-    """Applies the sum of a row's gradients once.
+    """Applies the sum of a row's gradients, float64[dim], once.
 
-    Args:
-        kind: name of the optimizer.
-        hyper: its hyper-parameters, the learning rate of this step included.
-        step: how many updates the table has had, this one included.
-        row: has `values` [dim] and `state`.
-        g: float64[dim], the summed gradient.
-
-    Returns:
-        float64 values and state.
+    ``hyper`` has the learning rate of this step; ``step`` counts this update too.
+    Returns float64 values and state.
     """
     # the kernels take float, so 1 - beta is 1 - float32(beta)
     h = {name: float(np.float32(value)) for name, value in hyper.items()}

@@ -16,16 +16,7 @@ ROUNDS = 10  # the default of its authors
 def philox4x32(
     counter: np.ndarray, key: tuple[int, int], rounds: int = ROUNDS
 ) -> np.ndarray:
-    """Draws four random words for each counter.
-
-    Args:
-        counter: uint32[..., 4].
-        key: two 32-bit words.
-        rounds: how often the words are mixed.
-
-    Returns:
-        uint32[..., 4].
-    """
+    """Draws four random words for each counter, uint32[..., 4]."""
     # uint64 everywhere: a product of two words then keeps its high half
     c0, c1, c2, c3 = np.moveaxis(counter.astype(np.uint64), -1, 0)
     low, shift = np.uint64(2**32 - 1), np.uint64(32)

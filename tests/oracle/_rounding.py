@@ -22,18 +22,9 @@ def rounding_bits(
     first_column: int = 0,
     array: int = 0,
 ) -> np.ndarray:
-    """Draws 16 random bits for each key and column.
+    """Draws 16 random bits for each key and column: uint16[n, dim].
 
-    Args:
-        seed: the table's 64-bit seed.
-        keys: uint64[n].
-        dim: columns of a row.
-        step: updates of the table, the present one included.
-        first_column: of the row that is wanted.
-        array: 0 for rows, 1 + s for state s.
-
-    Returns:
-        uint16[n, dim].
+    ``step`` counts this update too. ``array`` is 0 for rows, 1 + s for state s.
     """
     blocks = (first_column + dim + 7) // 8  # a call of the generator gives eight
     counter = np.zeros((len(keys), blocks, 4), np.uint32)
@@ -49,16 +40,10 @@ def rounding_bits(
 
 
 def round_stochastically(x: np.ndarray, bits: np.ndarray, dtype: str) -> np.ndarray:
-    """Rounds away from zero where random bits are below the fraction that is cut.
+    """Rounds float32 away from zero where bits are below the fraction that is cut.
 
-    Args:
-        x: float32, any shape.
-        bits: uint16 of that shape.
-        dtype: "bfloat16" or "float16".
-
-    Returns:
-        The numbers in that dtype. Infinite and NaN ones stay, and so does what the
-        dtype can hold. No finite number below 2**16 becomes infinite.
+    Infinite and NaN numbers stay, and so does what the dtype can hold. No finite number
+    below 2**16 becomes infinite.
     """
     mantissa, least, largest = FORMATS[dtype]
     x = np.asarray(x, np.float32)
@@ -69,7 +54,8 @@ def round_stochastically(x: np.ndarray, bits: np.ndarray, dtype: str) -> np.ndar
     unit = np.ldexp(1.0, exponent - mantissa)
     below = np.floor(size / unit)
     cut = size / unit - below
-    # Of fp16's 13 cut bits the random ones' highest count; of a finer fraction 16.
+    # float16 cuts 13 bits, so the highest 13 random bits count. Subnormal numbers cut
+    # more, and use all 16.
     draws = (bits >> 3).astype(np.float64) / 2**13
     if dtype == "bfloat16":
         draws = bits.astype(np.float64) / 2**16

@@ -14,14 +14,7 @@ Cores = Sequence[np.ndarray]
 
 
 def tt_table(cores: Cores) -> np.ndarray:
-    """Multiplies all cores out.
-
-    Args:
-        cores: float[p_t, R_t, q_t, R_{t+1}].
-
-    Returns:
-        float64[prod(p), prod(q)].
-    """
+    """Multiplies all cores [p_t, R_t, q_t, R_{t+1}] out: float64[prod(p), prod(q)]."""
     whole, _ = _joined(cores, last=1)
     return whole[:, :, 0]
 
@@ -38,15 +31,7 @@ def tt_row_numbers(
 def tt_lookup(
     cores: Cores, rows: np.ndarray, ids: Any, weights: Any, pooling: str | None
 ) -> np.ndarray:
-    """Pools rows of the dense table.
-
-    Args:
-        cores: of the table.
-        rows: int64[n], the row of each id, -1 for a zero row.
-        ids: as a lookup takes them.
-        weights: one for each id, or None.
-        pooling: None, "sum" or "mean".
-    """
+    """Pools rows of the dense table; ``rows`` int64[n] is -1 for a zero row."""
     table = tt_table(cores)
     found = np.where(rows[:, None] < 0, 0.0, table[np.maximum(rows, 0)])
     return pool(bags_of(ids, pooling is not None), found, weights, pooling)

@@ -37,7 +37,7 @@ def trained(item: jde.TTConfig, devices: int | None) -> tuple[jde.Tables, Any]:
 
 
 def rows_of(item: jde.TTConfig, state: Any) -> np.ndarray:
-    """What lookups read: the table of the cores, and what the residual has learnt."""
+    """Reads as lookups do: the table of the cores, and what the residual has learnt."""
     table = tt_table([np.asarray(core) for core in state["item"].cores])[:ROWS]
     if item.residual is not None:
         table = table - RATE * np.bincount(HOT_IDS, minlength=ROWS)[:, None]

@@ -4,16 +4,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 from jax.sharding import PartitionSpec
 
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._batch import padded_gradient
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._residual import ShardedResidual
+from jax_dynemb.engines.mesh.strategies import LookupGradients
 from jax_dynemb.engines.shard import pair_lookups
 from jax_dynemb.ops import FeatureGradient, FeatureResidual, join_gradient
 
@@ -36,18 +38,44 @@ def zip_lookups(
     return residuals, gradients, names
 
 
-def flatten_gradients(
+def flat_gradients(
     tables: MeshTables, residuals: Sequence[ShardedResidual], gradients: Any
-) -> list[FeatureGradient]:
-    """Lists what one device has of them, for all lookups."""
-    features = []
-    for n, one in enumerate(residuals):
+) -> list[dict[str, FeatureGradient]]:
+    """Returns what one device has of them, by lookup and by feature."""
+    joined = len(residuals) > 1
+    lookups = []
+    for one, given in zip(residuals, gradients, strict=True):
+        features = {}
         for name, each in one.features.items():
             config = tables.config_of(name)
-            given, limit = gradients[n][name], config.max_gradient
-            joined = len(residuals) > 1
-            features.append(join_gradient(each, given, config.dim, limit, joined))
-    return features
+            features[name] = join_gradient(
+                each, given[name], config.dim, config.max_gradient, joined
+            )
+        lookups.append(features)
+    return lookups
+
+
+def of_strategy(
+    name: str,
+    tables: Sequence[TableSpec],
+    residuals: Sequence[ShardedResidual],
+    gradients: Sequence[Mapping[str, FeatureGradient]],
+) -> list[LookupGradients]:
+    """Selects the gradients of the tables that are sharded in one way.
+
+    Args:
+      name: of the strategy.
+      tables: those of the update that have it.
+      residuals: of all lookups.
+      gradients: of them, see ``flat_gradients``.
+    """
+    names, result = {table.name for table in tables}, []
+    for one, features in zip(residuals, gradients, strict=True):
+        mine = [n for n, f in features.items() if f.layout.table in names]
+        if mine:
+            kept = [one.features[n] for n in mine], [features[n] for n in mine]
+            result.append(LookupGradients(*kept, one.kept.get(name)))
+    return result
 
 
 def stacked_axes(residual: ShardedResidual) -> int:

@@ -18,9 +18,9 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines._flags import TRAINING, LookupFlags
 from jax_dynemb.engines._given import Given
 from jax_dynemb.engines.mesh._gradients import (
-    flatten_gradients,
+    flat_gradients,
+    of_strategy,
     specs_of,
-    stacked_axes,
     zip_lookups,
 )
 from jax_dynemb.engines.mesh._members import (
@@ -165,11 +165,7 @@ def apply_gradients(
     numbers = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), dict(hyper))
 
     def body(state, residuals, gradients, numbers):
-        features = flatten_gradients(tables, residuals, gradients)
-        only = residuals[0] if len(residuals) == 1 else None
-        if only is not None and stacked_axes(only):
-            only = None
-
+        lookups = residuals, flat_gradients(tables, residuals, gradients)
         given = {s.name: select_hyper(placement, s, state, numbers) for s in used}
         stamps = join_stamps([one.stamps for one in residuals])
 
@@ -184,7 +180,7 @@ def apply_gradients(
             ]
             return dict(states) | update_rows(mine, states, features, given, stamps)
 
-        new = _apply(placement, used, features, only, state, Update(update, stamps))
+        new = _apply(placement, used, *lookups, state, Update(update, stamps))
         return restore_untouched(placement, used, names, state, new)
 
     specs = placement.state_specs(used)
@@ -199,21 +195,17 @@ def apply_gradients(
 def _apply(
     placement: Placement,
     used: Sequence[Stack],
-    features: Sequence[FeatureGradient],
-    only: ShardedResidual | None,
+    residuals: Sequence[ShardedResidual],
+    gradients: Sequence[Mapping[str, FeatureGradient]],
     state: States,
     update: Update,
     all_fits: bool = False,
 ) -> States:
-    """Brings gradients to the rows' owners; ``only`` is the residual, if it is one."""
+    """Brings gradients to the rows' owners."""
     new = dict(state)
     for name, strategy, tables in by_strategy(placement, [s.local for s in used]):
-        names = {table.name for table in tables}
-        mine = [f for f in features if f.layout.table in names]
-        kept = None if only is None else only.kept.get(name)
-        new = strategy.apply_gradients(
-            placement, tables, mine, kept, new, update, all_fits
-        )
+        mine = of_strategy(name, tables, residuals, gradients)
+        new = strategy.apply_gradients(placement, tables, mine, new, update, all_fits)
     return new
 
 
@@ -246,7 +238,7 @@ def reduce_gradients(
     used = placement.stacks_of(names)
 
     def body(state, residuals, gradients):
-        features = flatten_gradients(tables, residuals, gradients)
+        lookups = residuals, flat_gradients(tables, residuals, gradients)
         stamps = join_stamps([one.stamps for one in residuals])
         local = [s.local for s in used]
         result = {}
@@ -260,7 +252,7 @@ def reduce_gradients(
             result.update(row_gradients(features, sums))
             return dict(states) | new
 
-        of_all = placement, used, features, None, state
+        of_all = placement, used, *lookups, state
         new = _apply(*of_all, Update(reduce, stamps), all_fits=True)
         return result, new
 

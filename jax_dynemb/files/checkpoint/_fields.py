@@ -24,12 +24,7 @@ _WORDS = 1 << 16  # more than a bucket can have
 
 
 def read_fields(step_directory: Path) -> Mapping[str, Any]:
-    """The JSON beside the arrays.
-
-    Raises:
-      DamagedFileError: it is of a newer version, or of another step, or not as
-        ``save`` writes it.
-    """
+    """Reads the JSON beside the arrays, of this step and of a known version."""
     with of_checkpoint():
         fields = read_json(step_directory / ITEM / SCHEMA_FILE)
         check_version(fields)

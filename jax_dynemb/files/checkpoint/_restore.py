@@ -166,12 +166,7 @@ def restore(
 
 
 def chosen_step(path: FilePath, step: int | None) -> int:
-    """Finds a complete checkpoint, the latest if ``step`` is None.
-
-    Raises:
-      DamagedFileError: it has lost its checksums.
-      FileNotFoundError: there is none.
-    """
+    """Finds a complete checkpoint, the latest if None; checksums must be there."""
     there, robbed = _layout.steps(path), _layout.robbed(path)
     chosen = max([*there, *robbed], default=None) if step is None else step
     if chosen in robbed:

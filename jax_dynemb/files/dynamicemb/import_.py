@@ -82,10 +82,10 @@ def dynamicemb(
             arrays = coll.state_name(reader.name)
             new[arrays] = reader.fill(new[arrays], advance)
             counters[reader.name] = reader.dump.counter()
-            new[arrays], lost = with_counts(
-                coll, reader.name, new[arrays], *counters[reader.name]
+            new[arrays], changed = with_counts(
+                coll, reader.name, new[arrays], reader.dump.counted
             )
-            reader.notes += lost
+            reader.notes += changed
             notes += [f"Table '{reader.name}': {note}" for note in reader.notes]
             notes += reader.lost
     return Imported(new, counters, tuple(notes))

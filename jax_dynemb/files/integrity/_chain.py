@@ -34,7 +34,6 @@ class Chain:
     """The files of one table in a directory.
 
     Attributes:
-      table: its name.
       base: the file with all rows; None if there are deltas only.
       deltas: the others, in order.
     """
@@ -61,12 +60,7 @@ def table_of_delta(path: Path) -> str | None:
 
 
 def base_files(folder: Path) -> list[Path]:
-    """The files of a directory that hold whole tables.
-
-    Raises:
-      DamagedFileError: a manifest or a delta is there, but the table that it is of
-        is missing.
-    """
+    """Lists the files that hold whole tables; DamagedFileError if one is missing."""
     found = sorted(p for p in folder.glob(f"*{SUFFIX}") if table_of_delta(p) is None)
     names = {path.name.removesuffix(SUFFIX) for path in found}
     for path in sorted(folder.iterdir()):
@@ -85,11 +79,7 @@ def manifest_path(folder: Path, table: str) -> Path:
 
 
 def read_chain(folder: Path, table: str) -> Chain:
-    """Finds the files of a table and checks that they are one chain.
-
-    Raises:
-      DamagedFileError: one is missing, or is of another table or export.
-    """
+    """Finds the files of a table and checks that they are one chain."""
     path = folder / f"{table}{SUFFIX}"
     base = read_table_header(path) if path.exists() else None
     paths = sorted(
@@ -115,11 +105,7 @@ def read_chain(folder: Path, table: str) -> Chain:
 
 
 def read_table_header(path: Path) -> Header:
-    """Reads the header of a file with all rows of a table.
-
-    Raises:
-      DamagedFileError: it is damaged, or no such file.
-    """
+    """Reads the header of a file with all rows of a table, or DamagedFileError."""
     header = read_header(path)
     if not header.fields:
         problem = "it was not written by jax_dynemb: it has no metadata"
@@ -133,11 +119,7 @@ def read_table_header(path: Path) -> Header:
 
 
 def read_delta_header(path: Path) -> Header:
-    """Reads the header of a delta.
-
-    Raises:
-      DamagedFileError: it is damaged, or no delta.
-    """
+    """Reads the header of a delta, or raises DamagedFileError."""
     header = read_header(path)
     check_version(header.fields, MIXED_INDEX_VERSION)
     if header.fields.get("kind", "delta") != "delta":

@@ -12,11 +12,7 @@ _PACKAGE = __name__.split(".")[0]
 
 
 def check_version(fields: Fields, newest: int = FORMAT_VERSION) -> None:
-    """Refuses files of a format that is not known yet.
-
-    Raises:
-      DamagedFileError: the version is missing or newer than this package.
-    """
+    """Refuses a format without a version, or newer than this package."""
     version = fields.get("format_version")
     if not is_whole(version) or not 1 <= version <= newest:
         raise DamagedFileError(

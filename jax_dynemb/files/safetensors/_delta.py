@@ -85,12 +85,7 @@ def _write_all(path: Path, coll: Tables, state: States) -> dict[str, Path | None
 def _check_continues(
     coll: Tables, state: States, name: str, series: Series, until: int
 ) -> None:
-    """Refuses files that the table does not come out of.
-
-    Raises:
-      DamagedFileError: what they say of it is no identity.
-      ValueError: they are of another run or history.
-    """
+    """Refuses files of another run or history than the table's."""
     what = f"The export of table '{name}' in {series.base.path.parent}"
     fix = "Export the tables again into another directory: jde.export.safetensors."
     noted = series.identity  # of damage it raises by itself

@@ -11,15 +11,7 @@ from jax_dynemb.files.integrity import FORMAT_VERSION, manifest_path, sum_of_jso
 
 
 def write_manifest(folder: Path, table: str, base: str, newest: str, link: str) -> None:
-    """Names the newest file of a table.
-
-    Args:
-      folder: of the export.
-      table: its name.
-      base: the link of the file with all rows.
-      newest: name of the newest file.
-      link: of that.
-    """
+    """Names the newest file of a table, and links to it and to the base."""
     body = {
         "format_version": FORMAT_VERSION,
         "table": table,

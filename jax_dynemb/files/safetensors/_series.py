@@ -26,6 +26,7 @@ from jax_dynemb.files.integrity import (
     read_table_header,
     verify,
 )
+from jax_dynemb.files.safetensors._counts import check_counts, stored_counts
 from jax_dynemb.files.safetensors._tensors import check_delta, check_table, read_tensor
 from jax_dynemb.rows import Exported, Identity, Schema, StoredTable, identity_of
 
@@ -39,8 +40,6 @@ class Series:
     Attributes:
       base: the file with all rows.
       deltas: the others, in order.
-      rows: of the base.
-      dim: columns of a row.
     """
 
     base: Header
@@ -77,11 +76,7 @@ class Series:
 
     @property
     def identity(self) -> Identity | None:
-        """Reads of which run and moment the last file is; None if it does not say.
-
-        Raises:
-          DamagedFileError: what it says is no identity.
-        """
+        """Reads of which run and moment the last file is; None if it does not say."""
         header = self.files[0]
         try:
             return identity_of(header.fields)
@@ -94,11 +89,7 @@ class Series:
         return sum(each.data_bytes for each in self.files if each.sums is not None)
 
     def verify(self, advance: Advance | None = None) -> None:
-        """Compares all files with the checksums that they have.
-
-        Raises:
-          DamagedFileError: a file is not what was written.
-        """
+        """Compares all files with the checksums that they have."""
         for each in self.files:
             verify(each, advance)
 
@@ -152,6 +143,7 @@ def open_series(base: Path) -> Series:
     chain: Chain = read_chain(base.parent, table)
     header = read_table_header(base) if chain.base is None else chain.base
     rows, dim = check_table(header)
+    check_counts(header)
     for delta in chain.deltas:
         for name in ("since", "until"):
             delta.fields.whole(name)
@@ -169,9 +161,11 @@ def stored_series(series: Series) -> StoredTable:
         optimizer={"kind": ""},
         config={"deltas": len(series.deltas), **fields},
     )
-    count = len(series.keys()) if series.deltas else series.rows
+    later = series.keys() if series.deltas else np.empty(0, np.int64)
+    count = len(later) if series.deltas else series.rows
     counters = {} if series.step is None else {"step": series.step}
-    return StoredTable(schema, count, counters, series.chunks, series.index)
+    counts = stored_counts(series.base, later)
+    return StoredTable(schema, count, counters, series.chunks, series.index, **counts)
 
 
 def _rows(file: Header, place: np.ndarray, dim: int) -> np.ndarray:
