@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax_dynemb.reference import ReferenceTables
 
 import jax_dynemb as jde
 from meshes import mesh_of
+from oracle import ReferenceTables
 from support import Rows, Twins, came_back, export, gradients
 
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
