@@ -52,12 +52,15 @@ class Residual:
     """Holds what ``lookup`` returns for ``apply_gradients``: a pytree.
 
     Attributes:
-      features: by name.
+      features: by name. Slots are those of the table; of a row-wise table they are
+        zeros, and its owners keep them.
       stamps: of the tables, so that no others are updated.
+      kept: by strategy, what its update need not exchange again; empty on one device.
     """
 
     features: dict[str, FeatureResidual]
     stamps: Stamps
+    kept: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def make_residual(

@@ -218,6 +218,7 @@ def check_state(config: TableSpec, state: TableState) -> None:
             )
 
 
+@functools.lru_cache(maxsize=1024)
 def array_shapes(config: TableSpec) -> dict[str, tuple[tuple[int, ...], str]]:
     """Lists the arrays of a shard, but for what an optimizer stores once.
 
@@ -225,7 +226,7 @@ def array_shapes(config: TableSpec) -> dict[str, tuple[tuple[int, ...], str]]:
       config: of a table, or of one in the arrays that it shares with others.
 
     Returns:
-      Shapes and dtypes by name.
+      Shapes and dtypes by name; not to be changed.
     """
     constants = _ffi.constants()
     buckets, rows = config.local_buckets, config.counter_rows

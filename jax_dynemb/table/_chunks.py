@@ -89,7 +89,7 @@ def _with_pins(
 
 
 def _has_pins(coll: Tables, name: str, state: TableState) -> bool:
-    counted = coll.engine.counted({coll.state_name(name): state}, name)
+    counted = coll.hash_engine.counted({coll.state_name(name): state}, name)
     return counter_values(counted)["pinned"] > 0
 
 

@@ -13,10 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb import _ffi
-from jax_dynemb.engines import Engine, States
+from jax_dynemb.engines import LookupEngine, States
+from jax_dynemb.engines.hash import HashEngine
 from jax_dynemb.ops import Ring, on_host
 from jax_dynemb.rows import Exported, Identity
 from jax_dynemb.table import _arguments
+from jax_dynemb.table._by_kind import HasEngine
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,7 +35,7 @@ class Departed:
 
     tables: tuple[str, ...]
     rings: Mapping[str, Ring]
-    _engine: Engine = dataclasses.field(repr=False)
+    _engine: HashEngine = dataclasses.field(repr=False)
     counters: Mapping[str, jax.Array] = dataclasses.field(
         default_factory=dict, repr=False
     )
@@ -82,14 +84,8 @@ class Departed:
         return self._engine.read_departed(self.rings, table)
 
 
-class Departures:
-    """Keeps rows in tables for coming lookups, and takes those that were evicted.
-
-    Attributes:
-      engine: holds the tables and runs the operations.
-    """
-
-    engine: Engine
+class Departures(HasEngine):
+    """Keeps rows in tables for coming lookups, and takes those that were evicted."""
 
     def hold(self, state: States, ids: Mapping[str, Any], *, lookups: int) -> States:
         """Keeps the rows of some ids in the table during the lookups that come.
@@ -129,7 +125,7 @@ class Departures:
                     "Use pin for it, or give it a tier with a store."
                 )
             arrays = self.engine.state_name(name)
-            new[arrays] = self.engine.hold(new[arrays], name, each, lookups)
+            new[arrays] = self.hash_engine.hold(new[arrays], name, each, lookups)
         return new
 
     def departed(self, state: States) -> Departed:
@@ -140,7 +136,7 @@ class Departures:
         """
         tables, rings = _rings(self.engine, state)
         counters = _copied({name: state[name].counters for name in rings})
-        return Departed(tables, rings, self.engine, counters)
+        return Departed(tables, rings, self.hash_engine, counters)
 
     def take_departed(
         self, state: States, reuse: Departed | None = None
@@ -170,10 +166,12 @@ class Departures:
             records = _zeros(ring.records) if spare is None else spare
             tier = dataclasses.replace(arrays.tier, departed=Ring(notes, records))
             new[name] = dataclasses.replace(arrays, tier=tier)
-        return new, Departed(tables, rings, self.engine, counters)
+        return new, Departed(tables, rings, self.hash_engine, counters)
 
 
-def _rings(engine: Engine, state: States) -> tuple[tuple[str, ...], dict[str, Ring]]:
+def _rings(
+    engine: LookupEngine, state: States
+) -> tuple[tuple[str, ...], dict[str, Ring]]:
     """Finds the tables that keep evicted rows, and these by the names of arrays."""
     tables = tuple(_above_stores(engine))
     rings = {}
@@ -185,7 +183,7 @@ def _rings(engine: Engine, state: States) -> tuple[tuple[str, ...], dict[str, Ri
     return tables, rings
 
 
-def _above_stores(engine: Engine) -> list[str]:
+def _above_stores(engine: LookupEngine) -> list[str]:
     """Lists the tables that keep evicted rows."""
     tables = engine.catalog.tables.items()
     tiers = {name: getattr(config, "tier", None) for name, config in tables}

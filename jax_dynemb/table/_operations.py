@@ -11,10 +11,11 @@ from typing import Any
 import jax
 
 from jax_dynemb._is_whole import is_whole
-from jax_dynemb.engines import Engine, Routed, States
+from jax_dynemb.engines import Routed, States
 from jax_dynemb.engines.shard import RowGradients, may_stay_untrained, with_number
 from jax_dynemb.ops import Residual
 from jax_dynemb.table import _arguments
+from jax_dynemb.table._by_kind import HasEngine
 from jax_dynemb.table._feature_stats import (
     counted_lookup,
     counts_of,
@@ -28,14 +29,8 @@ _ROUTED = (
 )
 
 
-class Operations:
-    """Runs lookups and updates, as pure functions of the state.
-
-    Attributes:
-      engine: holds the tables and runs the operations.
-    """
-
-    engine: Engine
+class Operations(HasEngine):
+    """Runs lookups and updates, as pure functions of the state."""
 
     @property
     def tables(self) -> dict[str, Any]:
@@ -143,12 +138,10 @@ class Operations:
         if given.is_per_id and ids.sent:
             raise ValueError(_ROUTED)
 
-        def run(state: States) -> tuple[dict[str, jax.Array], Any, States]:
-            return self.engine.lookup(state, batch, ids.weights, given, ids.sent, flags)
-
-        if not stats:
-            return run(state)
-        return counted_lookup(self.engine, state, batch, insert, run)
+        rest = (batch, ids.weights, given, ids.sent, flags)
+        if stats:
+            return counted_lookup(self.engine, state, batch, insert, rest)
+        return self.engine.lookup(state, *rest)
 
     def feature_stats(self, residual: Any) -> dict[str, dict[str, jax.Array]]:
         """Counts what became of the ids of one lookup, by feature; also inside jit.
@@ -304,7 +297,10 @@ class Operations:
                 )
             if not 0 <= step < 2**31:
                 raise ValueError(f"Table '{name}': step {step} is not in [0, 2**31).")
-            arrays, rows = self.engine.state_name(name), self.engine.counter_rows(name)
+            arrays, rows = (
+                self.engine.state_name(name),
+                self.hash_engine.counter_rows(name),
+            )
             new[arrays] = with_number(new[arrays], rows, "step", int(step))
         return new
 

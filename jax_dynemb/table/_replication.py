@@ -16,11 +16,12 @@ from jax_dynemb._ids import PADDING
 from jax_dynemb._is_whole import is_whole
 from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._kind_of import kind_of
-from jax_dynemb.engines import Engine, States, shard
+from jax_dynemb.engines import LookupEngine, States, shard
 from jax_dynemb.engines.shard import Rule
 from jax_dynemb.ops import TableState, on_host, read_log
 from jax_dynemb.rows import Exported, Identity, check_ancestor
 from jax_dynemb.table import _arguments, _chunks
+from jax_dynemb.table._by_kind import HasEngine
 from jax_dynemb.table._marks import (
     Delta,
     Head,
@@ -37,14 +38,8 @@ if TYPE_CHECKING:
 _CARRIED = ("seed", "step", "clock", "lookups")
 
 
-class Replication:
-    """Exports what changed in tables, and applies it elsewhere.
-
-    Attributes:
-      engine: holds the tables and runs the operations.
-    """
-
-    engine: Engine
+class Replication(HasEngine):
+    """Exports what changed in tables, and applies it elsewhere."""
 
     def take_removed(
         self, state: States, table: str, since_head: Iterable[int] | None = None
@@ -223,7 +218,7 @@ def _with_counters(
     coll: Tables, name: str, state: TableState, delta: Delta
 ) -> TableState:
     """Takes over what the table that a delta is of depends on, beside its rows."""
-    rows = coll.engine.counter_rows(name)
+    rows = coll.hash_engine.counter_rows(name)
     new = shard.set_counters(state, delta.counters or {}, rows)
     types = [(each.shape, each.dtype) for each in new.extra]
     if types != [(each.shape, each.dtype) for each in delta.extra]:
@@ -235,7 +230,7 @@ def _with_counters(
 
 def identity_in(coll: Tables, state: States, name: str) -> Identity | None:
     """Reads which table, run and moment a state is of; waits for the device."""
-    return Identity.of(on_host(coll.engine.counted(state, name).counters))
+    return Identity.of(on_host(coll.hash_engine.counted(state, name).counters))
 
 
 def log_head(coll: Tables, state: States, name: str) -> Head | None:
@@ -267,8 +262,8 @@ def _read_log(
     coll: Tables, state: States, name: str, since_head: Iterable[int] | None
 ) -> tuple[np.ndarray | None, Head]:
     """Reads the keys that were removed since a head, also those that are back."""
-    stamp = shard.counter_values(coll.engine.counted(state, name))["stamp"]
-    log = coll.engine.removed_log(state, name)
+    stamp = shard.counter_values(coll.hash_engine.counted(state, name))["stamp"]
+    log = coll.hash_engine.removed_log(state, name)
     this = (stamp, log.shape[1] - 1)
     since = None if since_head is None else _numbers_of(since_head)
     heads = None if since is None else np.array(since[2:], np.uint64)
@@ -304,7 +299,7 @@ def _delta(
     removed, head = None, log_head(coll, state, name)
     identity = identity_in(coll, state, name)
     until = Mark.after(since, name, clock, head, identity)
-    counters = shard.counter_values(coll.engine.counted(state, name))
+    counters = shard.counter_values(coll.hash_engine.counted(state, name))
     whole = Delta(
         name,
         since,
@@ -379,7 +374,7 @@ def _stored(coll: Tables, state: States, name: str, keys: np.ndarray) -> np.ndar
 
 
 @kept_jit(0, 1)
-def _found(engine: Engine, feature: str, state: States, ids: Any) -> jax.Array:
+def _found(engine: LookupEngine, feature: str, state: States, ids: Any) -> jax.Array:
     _, found, _ = engine.find(state, {feature: ids}, {})
     return found[feature]
 

@@ -11,20 +11,15 @@ from typing import Any
 import jax
 
 from jax_dynemb._kind_of import kind_of
-from jax_dynemb.engines import Engine, States
+from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import BucketStats, NewRows, Rule, may_stay_untrained
 from jax_dynemb.ops import TableState
 from jax_dynemb.table import _arguments
+from jax_dynemb.table._by_kind import HasEngine
 
 
-class RowOperations:
-    """Reads, stores and removes rows outside lookups, as pure functions of the state.
-
-    Attributes:
-      engine: holds the tables and runs the operations.
-    """
-
-    engine: Engine
+class RowOperations(HasEngine):
+    """Reads, stores and removes rows outside lookups, as functions of the state."""
 
     def gather(
         self, state: States, slots: Mapping[str, jax.Array]
@@ -45,7 +40,7 @@ class RowOperations:
           ValueError: slots of another dtype or number of axes.
         """
         self._check_slots("gather", state, slots)
-        return self.engine.gather(state, slots)
+        return self.hash_engine.gather(state, slots)
 
     def scatter(
         self,
@@ -81,12 +76,15 @@ class RowOperations:
                     f"not {kind_of(each)}: write {{'values': rows}}."
                 )
         may_stay_untrained(slots)
-        return self.engine.scatter(state, slots, rows)
+        return self.hash_engine.scatter(state, slots, rows)
 
     def _check_slots(self, call: str, state: States, slots: Any) -> None:
         _arguments.check_states(self.engine, state, call)
-        tables = self.engine.catalog.tables
-        _arguments.check_mapping(slots, f"{call}: slots", "table", tables)
+        catalog = self.engine.catalog
+        _arguments.check_mapping(slots, f"{call}: slots", "table", catalog.tables)
+        for name in slots:
+            if name in catalog.tables:  # a name of shared arrays is none
+                catalog.dynamic_table(name, call)
 
     def insert(
         self,
@@ -134,7 +132,7 @@ class RowOperations:
             states = (optimizer_state or {}).get(name, {})
             score = (scores or {}).get(name)
             given = NewRows(each, rows[name], states, score, unique_ids)
-            new[arrays] = self.engine.insert(new[arrays], name, given)
+            new[arrays] = self.hash_engine.insert(new[arrays], name, given)
         return new
 
     def erase(self, state: States, ids: Mapping[str, Any]) -> States:
@@ -151,7 +149,7 @@ class RowOperations:
           TypeError: ids as for ``lookup``, or something else than a dict by table.
           ValueError: there is no such table, or it is a tensor train.
         """
-        return self._change(state, ids, "erase", self.engine.erase)
+        return self._change(state, ids, "erase", self.hash_engine.erase)
 
     def pin(self, state: States, ids: Mapping[str, Any]) -> States:
         """Keeps the rows of some ids: no eviction and no rule removes them.
@@ -167,7 +165,7 @@ class RowOperations:
           >>> state = coll.pin(state, {"cat": jde.ids([0, 1])})  # doctest: +SKIP
         """
         return self._change(
-            state, ids, "pin", functools.partial(self.engine.pin, pins=True)
+            state, ids, "pin", functools.partial(self.hash_engine.pin, pins=True)
         )
 
     def unpin(self, state: States, ids: Mapping[str, Any]) -> States:
@@ -180,7 +178,7 @@ class RowOperations:
           ids: by table name, as for ``erase``.
         """
         return self._change(
-            state, ids, "unpin", functools.partial(self.engine.pin, pins=False)
+            state, ids, "unpin", functools.partial(self.hash_engine.pin, pins=False)
         )
 
     def _change(
@@ -236,7 +234,7 @@ class RowOperations:
         removed, new = {}, dict(state)
         for name, rule in given.items():
             arrays = self.engine.state_name(name)
-            removed[name], new[arrays] = self.engine.erase_where(
+            removed[name], new[arrays] = self.hash_engine.erase_where(
                 new[arrays], name, rule, dry_run
             )
         return removed, new
@@ -260,7 +258,9 @@ class RowOperations:
         dynamic = self.engine.catalog.dynamic
         _arguments.check_sizes(self.engine, state, dynamic, "bucket_stats")
         return {
-            name: self.engine.bucket_stats(state[self.engine.state_name(name)], name)
+            name: self.hash_engine.bucket_stats(
+                state[self.engine.state_name(name)], name
+            )
             for name in dynamic
         }
 
@@ -285,7 +285,7 @@ class RowOperations:
         new = dict(state)
         for name, factor in given.items():
             arrays = self.engine.state_name(name)
-            new[arrays] = self.engine.decay(new[arrays], name, factor)
+            new[arrays] = self.hash_engine.decay(new[arrays], name, factor)
         return new
 
     def clear(self, state: States) -> States:

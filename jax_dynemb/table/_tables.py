@@ -14,14 +14,13 @@ from jax.sharding import Mesh
 from jax_dynemb import _ffi
 from jax_dynemb._seed import seed_words
 from jax_dynemb.config import ScoreStrategy, TableConfig
-from jax_dynemb.engines import Engine, States, StatsFuture, shard
-from jax_dynemb.engines.mesh import (
+from jax_dynemb.engines import LookupEngine, States, StatsFuture, shard
+from jax_dynemb.engines.hash import (
     Placement,
     Plan,
     make_placement,
     make_plan,
 )
-from jax_dynemb.engines.mixed import MixedEngine
 from jax_dynemb.engines.shard import Rule
 from jax_dynemb.ops import refuse_packed
 from jax_dynemb.rows import Exported, use_counts
@@ -32,6 +31,7 @@ from jax_dynemb.table import (
     _growth,
     _memory,
 )
+from jax_dynemb.table._by_kind import ByKind
 from jax_dynemb.table._departures import Departures
 from jax_dynemb.table._growth import Growth
 from jax_dynemb.table._operations import Operations
@@ -131,7 +131,7 @@ class Tables(Operations, RowOperations, Departures, Replication, Portable):
         """
         return self._with_engine(self.engine.with_configs(tables))
 
-    def _with_engine(self, engine: Engine) -> Self:
+    def _with_engine(self, engine: LookupEngine) -> Self:
         new = object.__new__(type(self))
         new.engine = engine
         return new
@@ -153,12 +153,12 @@ class Tables(Operations, RowOperations, Departures, Replication, Portable):
     @property
     def placement(self) -> Placement | None:
         """Returns the mesh and how tables lie on it; None on one device."""
-        return getattr(self.engine, "placement", None)
+        return self.engine.placement
 
     @property
     def share_arrays(self) -> bool | None:
         """Whether tables share arrays on one device, as given; False on a mesh."""
-        return getattr(self.engine, "share_arrays", False)
+        return self.engine.share_arrays
 
     def init(self, seed: Any = 0) -> States:
         """Makes empty tables on the default device, or each shard on its own device.
@@ -231,7 +231,7 @@ class Tables(Operations, RowOperations, Departures, Replication, Portable):
                 "these Tables have no mesh; give jde.Tables mesh=... or axis_name=..."
             )
         specs: dict[str, Any] = self.placement.state_specs(self.placement.stacks)
-        if isinstance(self.engine, MixedEngine):
+        if isinstance(self.engine, ByKind):
             specs |= self.engine.tensor_train.partition_specs()
         return specs
 
@@ -392,7 +392,7 @@ class Tables(Operations, RowOperations, Departures, Replication, Portable):
         """
         self._check_counters(state, "get_score")
         dynamic = self.engine.catalog.dynamic
-        counted = {name: self.engine.counted(state, name) for name in dynamic}
+        counted = {name: self.hash_engine.counted(state, name) for name in dynamic}
         return {name: shard.next_score(each) for name, each in counted.items()}
 
     def set_score(self, state: States, scores: Mapping[str, int]) -> States:
@@ -409,9 +409,9 @@ class Tables(Operations, RowOperations, Departures, Replication, Portable):
         _arguments.check_values(state, "set_score")
         _arguments.check_mapping(scores, "set_score: scores", "table", self.tables)
         _arguments.check_sizes(self.engine, state, scores, "set_score")
-        engine, new = self.engine, dict(state)
+        engine, new = self.hash_engine, dict(state)
         for name, score in scores.items():
-            config = engine.catalog.dynamic_table(name, "set_score")
+            config = self.engine.catalog.dynamic_table(name, "set_score")
             refuse_packed([config], "set_score")
             arrays = self.state_name(name)
             counted, rows = engine.counted(new, name), engine.counter_rows(name)
@@ -444,7 +444,7 @@ class Tables(Operations, RowOperations, Departures, Replication, Portable):
                 "score_strategy='lfu', or read its scores as they are."
             )
         _arguments.check_sizes(self.engine, state, [config.name], "use_counts")
-        clock = shard.next_score(self.engine.counted(state, config.name)) - 1
+        clock = shard.next_score(self.hash_engine.counted(state, config.name)) - 1
         return use_counts(np.asarray(scores), config.lfu_halflife or 0, clock)
 
     def stats(self, state: States) -> dict[str, int | float]:

@@ -67,7 +67,7 @@ def safetensors(
             arrays = coll.state_name(name)
             new[arrays] = _filled(coll, name, new[arrays], _counted(table, advance))
             new[arrays], more = _with_step(coll, name, new[arrays], table)
-            rows = counter_values(coll.engine.counted(new, name))["rows"]
+            rows = counter_values(coll.hash_engine.counted(new, name))["rows"]
             notes += [f"Table '{name}': {note}" for note in more]
             notes += lost_rows(name, rows, table.rows)
     return Imported(new, {}, tuple(notes))
@@ -92,7 +92,7 @@ def _with_step(
             f"its optimizer starts fresh: {step} updates came before, but the files "
             "hold no states of rows."
         ]
-    return set_counters(state, {"step": step}, coll.engine.counter_rows(name)), []
+    return set_counters(state, {"step": step}, coll.hash_engine.counter_rows(name)), []
 
 
 def _open(path: Path, coll: Tables, name: str) -> Series:
