@@ -72,7 +72,6 @@ def train(given: argparse.Namespace) -> tuple[list[Step], dict[int, float]]:
         coll,
         every=5,
         ahead=not given.no_ahead,
-        rehearse=not given.no_rehearsal,
     )
     state, steps, copies, next_id = coll.init(0), [], {}, 0
     last = None  # steps of the last size go on for a while
@@ -161,7 +160,6 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=32)
     parser.add_argument("--batch", type=int, help="new ids a step; rows / 256")
     parser.add_argument("--no-ahead", action="store_true", help="compile where called")
-    parser.add_argument("--no-rehearsal", action="store_true", help="first runs late")
     parser.add_argument("--curve", type=Path, help="a CSV file with all steps")
     parser.add_argument("--picture", type=Path, help="of the curve, which may exist")
     given = parser.parse_args()

@@ -90,15 +90,15 @@ struct RowSums {
   int32_t leaves_unused = 0;  // 1: unused rows need not be 0
 };
 
-// The order of the positions of a call with one feature: ascending slots, equal ones in order of
-// position. Both arrays are data: any numbers. Null where the order is not known.
+// Holds the order of the positions of a call with one feature: ascending slots, equal ones in order
+// of position. Both arrays are data: any numbers. Null where the order is not known.
 struct GivenOrder {
   int32_t const* slots = nullptr;      // [num_ids] in order; negative: of no row
   int32_t const* positions = nullptr;  // [num_ids] in order
 };
 
-// The sum of the gradients of each live row, without an update. A table without an index is one
-// of groups: its slots are compared with their number, and belong to no id.
+// Describes sums of the gradients of each live row, without an update. A table without an index is
+// one of groups: its slots are compared with their number, and belong to no id.
 struct ReduceArgs {
   int32_t num_tables;
   int32_t num_features;
@@ -132,7 +132,7 @@ struct EraseArgs {
   Removals removals;
 };
 
-// A rule about the rows of a table, see core/rule.h.
+// Holds a rule about the rows of a table, see core/rule.h.
 struct RuleArgs {
   uint32_t fields;          // of RuleField
   uint32_t const* numbers;  // [kNumRuleWords]
@@ -171,15 +171,15 @@ struct OffsetsArgs {
   uint32_t* malformed;  // [1] bags that were cut
 };
 
-// The ids of one table in a batch. Its owners' segments follow each other, and those of the part
-// before come first.
-// Which shards own the ids of a table: each has equally many of its buckets, but the last that has
-// some may have fewer, and those behind it none.
+// Says which shards own the ids of a table: each has equally many of its buckets, but the last that
+// has some may have fewer, and those behind it none.
 struct Owners {
   uint32_t buckets;
   uint32_t of_each;
 };
 
+// Holds the ids of one table in a batch. Its owners' segments follow each other, and those of the
+// part before come first.
 struct RoutePart {
   int64_t size;
   int32_t first_segment;
@@ -199,7 +199,7 @@ struct RouteArgs {
   int32_t* starts;  // [num_segments + 1] the first number of each segment, and how many there are
 };
 
-// The distinct numbers of a batch of a tensor train; see core/distinct.h.
+// Holds the distinct numbers of a batch of a tensor train; see core/distinct.h.
 struct DistinctArgs {
   int64_t num_ids;
   uint32_t const* numbers;  // [num_ids], any numbers
@@ -215,9 +215,9 @@ struct DistinctArgs {
   int32_t* of_suffix;  // [num_ids] the suffix of each value; -1: there is none
 };
 
-// Factors of rows, sorted so that the rows of one prefix stand together: row i is the matrix
-// product of prefix p, which is m x k, and suffix[of_suffix[i]], which is k x n, where starts[p]
-// <= i and i < starts[p + 1]. See core/pair_rows.h.
+// Holds the factors of rows, sorted so that the rows of one prefix stand together: row i is the
+// matrix product of prefix p, which is m x k, and suffix[of_suffix[i]], which is k x n, where
+// starts[p] <= i and i < starts[p + 1]. See core/pair_rows.h.
 //
 // Prefixes lie as a product of two cores leaves them, [num_prefixes / inner_prefixes, segments,
 // inner_prefixes, inner_m, k]: so no array of that size is transposed.

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// core/departures.h: rows that leave full buckets and must be kept, since a store below the table
-// takes them (docs/decisions/tiers.md).
+// core/departures.h: rows that full buckets evict and that must be kept, since a store below the
+// table takes them (docs/decisions/stores.md).
 //
 // A shard has a ring: a note of each departed row, and a record of its bytes. An eviction first
 // takes a place of the ring and writes the note. Without a place the row stays, so no row is ever

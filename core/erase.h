@@ -13,7 +13,7 @@
 
 namespace dynemb {
 
-// The slot to empty, or a negative number.
+// Returns the slot to empty, or a negative number.
 DYNEMB_HD int32_t find_to_erase(TableRef const& table, Key key) {
   return is_padding(key) || is_reserved(key) ? kPaddingSlot : find(table, key);
 }

@@ -31,7 +31,7 @@ namespace dynemb {
 
 constexpr int kWordsOfBucket = kBucketBytes / 4;
 
-// One key in the counter of its table. Slots are numbered as in a table.
+// Counts one key in the counter of its table. Slots are numbered as in a table.
 class KeyCounter {
  public:
   // `lookup`: the number of this training lookup, counted from 1.
@@ -49,8 +49,8 @@ class KeyCounter {
     number_ = static_cast<uint32_t>(number) % local;
   }
 
-  // Beside others that begin. The slot of a key that is counted already, or pending(slot) of an
-  // empty one, or kMissingSlot: the bucket is full.
+  // Returns the slot of a key that is counted already, or pending(slot) of an empty one.
+  // kMissingSlot says that the bucket is full. Other groups may begin at the same time.
   DYNEMB_HD Pending begin(uint32_t uses) const {
     auto const bucket = own_bucket();
     auto const place = find(bucket);
@@ -60,7 +60,7 @@ class KeyCounter {
     }
     auto const result = claim_empty(bucket, key_, hash_);
     if (result.place < 0) return {kMissingSlot, kUndecided};
-    // The same whichever key displaces this one.
+    // Any key that displaces this one would write the same.
     if (result.won) atomic_store(&bucket.entries[result.place].score, now_);
     return {pending(slot_of(result.place)), result.won ? kEmptySlot : kNotWon};
   }
@@ -86,7 +86,7 @@ class KeyCounter {
     }
   }
 
-  // The slot of the key, or kRefusedSlot. Counts what `begin` has not counted.
+  // Returns the slot of the key, or kRefusedSlot. Counts what `begin` has not counted.
   DYNEMB_HD int32_t add(Pending const& claimed, uint32_t uses) const {
     if (!is_pending(claimed.slot)) return claimed.slot;
     auto const bucket = own_bucket();

@@ -71,7 +71,7 @@ DYNEMB_HD int64_t quotient(int64_t dividend, int64_t divisor) {
   return static_cast<uint32_t>(dividend) / static_cast<uint32_t>(divisor);
 }
 
-// Elements of the array before a row.
+// Returns the elements of the array before a row.
 DYNEMB_HD int64_t row_offset(RowPlaces const& places, int64_t row, int32_t dim) {
   if (places.group == 0) return row * dim;
   auto const group = quotient(row, places.group);

@@ -49,8 +49,8 @@ DYNEMB_HD int next_candidate(Bucket const& bucket, uint64_t hash, int from) {
   return kBucketCapacity;
 }
 
-// The place of a key, or -1, from a candidate on. No key moves while a probe runs, so no lock is
-// needed; an erased slot leaves a hole, so a hole does not end the search.
+// Returns the place of a key, or -1, from a candidate on. No key moves while a probe runs, so no
+// lock is needed; an erased slot leaves a hole, so a hole does not end the search.
 DYNEMB_HD int find_from(Bucket const& bucket, Key key, uint64_t hash, int candidate) {
   while (candidate < kBucketCapacity) {
     if (bucket.entries[candidate].key == key) return candidate;
@@ -63,7 +63,7 @@ DYNEMB_HD int find_in_bucket(Bucket const& bucket, Key key, uint64_t hash) {
   return find_from(bucket, key, hash, next_candidate(bucket, hash, 0));
 }
 
-// The slot of `key`, or kMissingSlot.
+// Returns the slot of `key`, or kMissingSlot.
 DYNEMB_HD int32_t find(TableRef const& table, Key key) {
   auto const hash = hash_key(key, table.hash);
   auto const bucket = local_bucket_of(table, hash);

@@ -38,7 +38,7 @@ DYNEMB_HD uint64_t given_of(uint64_t word) {
   return !is_given(word) ? 0 : score < kMostGiven ? score : kMostGiven;
 }
 
-// Of a bucket of a customized table.
+// Only buckets of customized tables have given scores, behind their entries.
 DYNEMB_HD uint64_t* given_scores(Bucket const& bucket) {
   return reinterpret_cast<uint64_t*>(bucket.entries + kBucketCapacity);
 }
@@ -78,7 +78,8 @@ DYNEMB_HD void touch_given(TableRef const& table, int32_t slot, Touch const& use
   if (atomic_load(address) != score) atomic_store(address, score);
 }
 
-// Scores of ids stand behind the counts: [num_ids] low words, then [num_ids] high ones.
+// Reads a score of an id. Scores stand behind the counts: [num_ids] low words, then [num_ids] high
+// ones.
 DYNEMB_HD uint64_t given_of_id(uint32_t const* uses, int64_t num_ids, int64_t position) {
   return uint64_t{uses[2 * num_ids + position]} << 32 | uses[num_ids + position];
 }

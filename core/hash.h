@@ -9,7 +9,7 @@
 // between the products are linear, so that pairs of ids with chosen differences would share a
 // bucket far more often than by chance, whatever the seed. A product with a secret odd factor
 // leaves no such difference: whatever two ids are, they share one of n buckets for about 4 / n of
-// all second factors at most (docs/decisions/hash_seed.md).
+// all second factors at most (docs/decisions/buckets.md).
 #pragma once
 
 #include <cstdint>

@@ -64,14 +64,14 @@ DYNEMB_HD float uniform_value(float const* p, uint32_t random) {
 }
 
 DYNEMB_HD float normal_value(float const* p, uint32_t random) {
-  // Half a step above the multiple of 2^-23: never 0 and never 1.
+  // u lies half a step above a multiple of 2^-23, so it is never 0 and never 1.
   auto const u = rounded_multiply(static_cast<float>(random >> 9) + 0.5f, 1.1920928955078125e-7f);
   auto const z = normal_quantile(rounded_multiply_add(p[3], u, p[2]));
   auto const value = rounded_multiply_add(p[1], z, p[0]);
   return value < p[4] ? p[4] : value > p[5] ? p[5] : value;
 }
 
-// From random bits to four columns.
+// Makes four columns of random bits.
 DYNEMB_HD void random_values(Initializer const& initializer, PhiloxBlock const& random,
                              float (&values)[4]) {
   auto const* const p = initializer.parameter;
@@ -90,7 +90,7 @@ DYNEMB_HD void random_values(Initializer const& initializer, PhiloxBlock const& 
   }
 }
 
-// What the initial rows of a table share.
+// All initial rows of a table share this.
 struct RowSeed {
   uint64_t seed;
   uint32_t first_quad;  // of the columns that are here; the table's other columns are elsewhere

@@ -20,7 +20,8 @@ constexpr Key kFirstReservedKey = ~uint64_t{0} - 3;
 DYNEMB_HD bool is_padding(Key key) { return key == kEmptyKey; }
 DYNEMB_HD bool is_reserved(Key key) { return key >= kFirstReservedKey && key != kEmptyKey; }
 
-// How ids lie in memory. A pair of uint32 words (low, high) has the bytes of a 64-bit integer.
+// This says how ids lie in memory. A pair of uint32 words (low, high) has the bytes of a 64-bit
+// integer.
 enum class IdType : int32_t { k64 = 0, kInt32 = 1, kUInt32 = 2 };
 
 DYNEMB_HD Key load_key(void const* ids, IdType type, int64_t position) {

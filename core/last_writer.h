@@ -28,7 +28,7 @@ struct LastWriters {
   }
 };
 
-// A slot, never 0, and a position.
+// Packs a slot, so that the word is never 0, and a position.
 DYNEMB_HD uint64_t writer_of(int32_t slot, int64_t position) {
   return (static_cast<uint64_t>(slot) + 1) << 32 | static_cast<uint32_t>(position);
 }

@@ -52,7 +52,7 @@ DYNEMB_HD Pending claim_empty_slot(TableRef const& table, Key key, uint64_t cloc
   if (result.place < 0) return {kMissingSlot, kNotWon};
   auto const slot = static_cast<int32_t>(bucket * kBucketCapacity + result.place);
   if (!result.won) return {pending(slot), kNotWon};
-  // The same whichever key displaces this one.
+  // Any key that displaces this one would write the same.
   atomic_store(score_at(table, slot), first_score(table.policy, clock));
   begin_given(table, bucket_at(table, bucket), result.place);
   return {pending(slot), kEmptySlot};

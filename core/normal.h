@@ -13,7 +13,8 @@
 
 namespace dynemb {
 
-// Natural logarithm of a positive, normal float32: log(2^e m) = e log 2 + 2 atanh((m-1)/(m+1)).
+// Returns the natural logarithm of a positive, normal float32: log(2^e m) = e log 2 + 2
+// atanh((m-1)/(m+1)).
 DYNEMB_HD float rounded_log(float x) {
   auto const bits = float_bits(x);
   auto exponent = static_cast<int>(bits >> 23) - 127;
@@ -38,7 +39,7 @@ DYNEMB_HD float cubic(float x, float c3, float c2, float c1, float c0) {
   return rounded_multiply_add(value, x, c0);
 }
 
-// The z with P(Z <= z) = p, for 0 < p < 1.
+// Returns the z with P(Z <= z) = p, for 0 < p < 1.
 DYNEMB_HD float normal_quantile(float p) {
   auto const q = rounded_add(p, -0.5f);
   if (q >= -0.425f && q <= 0.425f) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // core/optimizer.h: one update of one row, by the sum of its gradients over the batch: the four
-// optimizers that have loops of their own. Those of all others are in core/optimizers/.
+// optimizers that have loops of their own. All others have their loops in core/optimizers/.
 //
 // Formulas: FBGEMM, fbgemm_gpu/codegen/genscript/optimizers.py (exact_sgd, exact_adagrad,
 // exact_rowwise_adagrad, adam). The epsilon stands outside the square root, weight decay is
@@ -31,8 +31,8 @@ enum HyperParameter : int32_t {
   kNumHyperParameters
 };
 
-// The optimizer of one table in one step. The betas enter as 1 - beta, rounded once. Aligned, so
-// that a GPU reads it in two loads.
+// Holds the optimizer of one table in one step. The betas enter as 1 - beta, rounded once. Aligned,
+// so that a GPU reads it in two loads.
 struct alignas(16) Optimizer {
   OptimizerKind kind;
   float learning_rate;
@@ -58,7 +58,7 @@ DYNEMB_HD Optimizer make_optimizer(OptimizerKind kind, float const* hyper, uint6
   return result;
 }
 
-// The same for the loop of all optimizers, which rounds stochastically.
+// Reads the optimizer for the loop of all kinds, which rounds stochastically.
 inline AnyOptimizer as_any_optimizer(OptimizerKind kind, float const* hyper, uint64_t step) {
   float numbers[kNumAnyHyper] = {};
   auto* const own = numbers + kNumRowHyper;

@@ -29,7 +29,7 @@ constexpr int32_t kCodeWord = 4;
 
 DYNEMB_HD constexpr int32_t columns_of_byte(RowCode code) { return code == RowCode::kInt4 ? 2 : 1; }
 
-// Bytes from the first code to that of `column`, an even one.
+// Returns the bytes from the first code to that of `column`, an even one.
 DYNEMB_HD constexpr int32_t code_offset(RowCode code, int32_t column) {
   return column / columns_of_byte(code);
 }
@@ -47,7 +47,7 @@ DYNEMB_HD uint16_t float8_as_half(uint32_t code) {
   return static_cast<uint16_t>((code & 0x80u) << 8 | (code & 0x7fu) << 7);
 }
 
-// The value of a code, without its scale.
+// Returns the value of a code, without its scale.
 template <RowCode kCode>
 DYNEMB_HD float code_value(uint32_t code) {
   if constexpr (kCode == RowCode::kFloat8) {

@@ -20,8 +20,8 @@ struct PhiloxBlock {
   uint32_t word[4];
 };
 
-// All 64 bits. Of the expression nvcc makes two instructions if a factor is a constant from 2^31
-// on.
+// Returns all 64 bits. nvcc compiles the plain expression to two instructions if a factor is a
+// constant from 2^31 on.
 DYNEMB_HD uint64_t wide_product(uint32_t a, uint32_t b) {
 #ifdef __CUDA_ARCH__
   uint64_t product;

@@ -32,7 +32,7 @@ DYNEMB_HD int32_t owner_of(uint64_t hash, Owners owners) {
   return owner_of_bucket(bucket_of(hash, owners.buckets), owners);
 }
 
-// What a GPU sorts by: the upper half of the hash, and more than that for padding, which is last of
+// A GPU sorts by the upper half of the hash, and by more than that for padding, which is last of
 // its table. The two largest halves share a key, so that no id has the key of padding. Ids with the
 // same key differ in the low kTieBits bits of their hash.
 constexpr uint32_t kPaddingSortKey = ~uint32_t{0};

@@ -71,7 +71,7 @@ DYNEMB_HD bool has_unwritten_states(TableRef const& table, int64_t slot) {
   return *state_at(table, 0, slot) == kUnwritten;
 }
 
-// By one lane.
+// One lane calls this.
 DYNEMB_HD void mark_unwritten(TableRef const& table, int64_t slot) {
   if (is_half_state(table, 0)) {
     half_state_at(table, 0, slot)->bits = kUnwrittenHalf;

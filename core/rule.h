@@ -31,7 +31,7 @@ enum RuleField : uint32_t {
 };
 constexpr uint32_t kRuleComparisons = kUnusedFor | kUnusedSince | kHighBelow | kNormBelow;
 
-// The operand of a rule: kNumRuleWords words of 32 bits, 64-bit numbers as (low, high).
+// The operand of a rule has kNumRuleWords words of 32 bits, 64-bit numbers as (low, high).
 enum RuleWord : int32_t {
   kUnusedForWord = 0,
   kUnusedSinceWord = 2,
@@ -44,7 +44,7 @@ enum RuleWord : int32_t {
   kNumRuleWords = 20
 };
 
-// The order in which rows leave: by score, then by hash, which no two keys share.
+// Rows are evicted in this order: by score, then by hash, which no two keys share.
 struct Rank {
   uint64_t score;
   uint64_t hash;
@@ -190,7 +190,7 @@ struct BucketRange {
   int64_t count;
 };
 
-// Where the keys of a window lie: the high bits of a hash choose the bucket.
+// Returns where the keys of a window lie: the high bits of a hash choose the bucket.
 DYNEMB_HD BucketRange buckets_of(TableRef const& table, Window const& window) {
   if (!window.is_of_hash()) return {0, table.local_buckets};
   auto const low = window.prefix.hash & ~low_bits(window.free);
@@ -289,7 +289,8 @@ DYNEMB_HD uint64_t decayed_score(uint64_t score, float factor) {
   auto const scaled = static_cast<double>(high_of(score)) * static_cast<double>(factor);
   auto const limit = static_cast<double>(kHighScoreLimit);
   auto const whole = static_cast<uint64_t>(scaled > 0 ? (scaled < limit ? scaled : limit) : 0);
-  // Half to even. The product is only compared, so no compiler makes it part of a sum.
+  // The number is rounded half to even. The product is only compared, so no compiler makes it part
+  // of a sum.
   auto const half = static_cast<double>(whole) + 0.5;
   auto const up = scaled > half || (scaled == half && (whole & 1) != 0);
   auto const count = whole + (up ? 1 : 0);

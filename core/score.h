@@ -44,7 +44,7 @@ struct ScoreRule {
       : policy(policy), halflife(halflife) {}
 };
 
-// What the lookups of one table share.
+// All ids of one table share this in a lookup.
 struct Touch {
   uint64_t clock;
   uint64_t given;  // kCustomized: of core/given.h, with kGivenBit; kDecayingLfu: pack_weight
@@ -64,7 +64,7 @@ DYNEMB_HD bool is_packed(ScorePolicy policy) {
 DYNEMB_HD bool is_pinned(uint64_t score) { return (score & kPinBit) != 0; }
 DYNEMB_HD uint64_t without_pin(uint64_t score) { return score & ~kPinBit; }
 
-// The part above the clock.
+// Returns the part above the clock.
 DYNEMB_HD uint64_t high_of(uint64_t score) { return score >> 32 & kHighScoreLimit; }
 
 // A count of uses ends at kMostUses. One addition is at most kMostAdded. So the threads that a
@@ -85,7 +85,7 @@ DYNEMB_HD uint64_t next_clock(uint64_t clock, uint64_t now) {
   return next;
 }
 
-// The bits of a score that hold the clock.
+// Returns the bits of a score that hold the clock.
 DYNEMB_HD uint64_t clock_bits(ScorePolicy policy) {
   return is_packed(policy) ? 0xffffffffu : ~kPinBit;
 }
@@ -95,8 +95,8 @@ DYNEMB_HD bool is_touched(ScorePolicy policy, uint64_t score, uint64_t clock) {
   return ((score ^ clock) & clock_bits(policy)) == 0;
 }
 
-// Units of the clock between the last use of a row and the latest lookup. A packed score holds 32
-// bits of the clock, and the difference wraps as they do.
+// Returns the units of the clock between the last use of a row and the latest lookup. A packed
+// score holds 32 bits of the clock, and the difference wraps as they do.
 DYNEMB_HD uint64_t age_of(ScorePolicy policy, uint64_t score, uint64_t clock) {
   if (is_packed(policy)) return static_cast<uint32_t>(clock) - static_cast<uint32_t>(score);
   score = without_pin(score);
@@ -124,13 +124,14 @@ DYNEMB_HD uint32_t weight_of(uint32_t passed, uint32_t halflife) {
   return kUse + phase - (phase * (kUse - phase) * 88 >> 16);
 }
 
-// Lookups of the epoch of this clock that came before it.
+// Returns the lookups of the epoch of this clock that came before it.
 DYNEMB_HD uint32_t passed_of(uint64_t clock, uint32_t halflife) {
   auto const low = static_cast<uint32_t>(clock);
   return low == clock ? low % halflife : static_cast<uint32_t>(clock % halflife);
 }
 
-// Epochs between the last use of a row and a clock with `passed` lookups of its epoch before it.
+// Returns the epochs between the last use of a row and a clock with `passed` lookups of its epoch
+// before it.
 DYNEMB_HD uint32_t epochs_since(uint64_t score, uint64_t clock, uint32_t passed,
                                 uint32_t halflife) {
   auto const age = static_cast<uint32_t>(clock) - static_cast<uint32_t>(score);  // wraps
@@ -139,13 +140,13 @@ DYNEMB_HD uint32_t epochs_since(uint64_t score, uint64_t clock, uint32_t passed,
 
 DYNEMB_HD uint64_t halved(uint64_t high, uint32_t times) { return times < 32 ? high >> times : 0; }
 
-// The order in which rows with decaying counts leave, the first one lowest; below 2^63 - 2. Two
+// Ranks rows with decaying counts in order of eviction, the first one lowest; below 2^63 - 2. Two
 // scores have one rank only if their counts weigh the same; never 0.
 DYNEMB_HD uint64_t decaying_rank(uint64_t score, uint64_t clock, uint32_t passed,
                                  uint32_t halflife) {
   auto high = high_of(score);
   if (high == 0) return 1;
-  // As a floating-point number: the exponent, then the digits below the first one.
+  // The rank is a floating-point number: the exponent, then the digits below the first one.
   uint64_t exponent = (uint64_t{1} << 32) + 32;
   for (int step = 16; step > 0; step /= 2) {
     if (high >> (32 - step) != 0) continue;
@@ -156,7 +157,7 @@ DYNEMB_HD uint64_t decaying_rank(uint64_t score, uint64_t clock, uint32_t passed
   return exponent << 30 | (high & 0x7fffffffu) >> 1;
 }
 
-// For Touch::given.
+// Makes the number of Touch::given.
 DYNEMB_HD uint64_t pack_weight(uint64_t clock, uint32_t halflife) {
   auto const passed = passed_of(clock, halflife);
   return uint64_t{passed} << 32 | weight_of(passed, halflife);

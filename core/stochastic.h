@@ -24,7 +24,7 @@ constexpr int kRoundingRounds = kLeastPhiloxRounds;
 // Tells these numbers from those of initial rows, whose counter may be the same.
 constexpr uint32_t kRoundingWord = 0x53524e44u;
 
-// What the random bits of one update share.
+// All random bits of one update depend on this.
 struct RoundingSeed {
   uint64_t seed, step;
   uint32_t first_quad;  // of the columns that are here, as in RowSeed

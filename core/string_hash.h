@@ -71,7 +71,7 @@ DYNEMB_HD int64_t id_of_hash(uint64_t hash) {
   return static_cast<int64_t>(hash >= 0xfffffffffffffffcull ? hash & 0x7fffffffffffffffull : hash);
 }
 
-// A value of 64 bits: one word in two's complement.
+// Hashes a value of 64 bits as one word in two's complement.
 DYNEMB_HD int64_t hash_int64(SipKey const& key, int64_t value) {
   auto state = sip_begin(key);
   sip_word(state, static_cast<uint64_t>(value));
@@ -104,7 +104,7 @@ inline uint64_t little_endian_word(unsigned char const* data, size_t bytes) {
   return word;
 }
 
-// Bytes, or text as UTF-8. `data` may be null if `size` is 0.
+// Hashes bytes, or text as UTF-8. `data` may be null if `size` is 0.
 inline int64_t hash_bytes(SipKey const& key, unsigned char const* data, size_t size) {
   auto state = sip_begin(key);
   auto const whole = size / 8 * 8;

@@ -40,13 +40,13 @@ enum Counter : int32_t {
   kExchangePeak,       // the most there have been
   kExchangeOverflows,  // lookups that needed more than one round
   // Where the columns of a row lie on several shards: how many are on the shards before this one, a
-  // multiple of four. Otherwise 0.
+  // multiple of four. It is 0 where a row is not cut.
   kFirstColumn,
   // Of a shard: not 0 once a row has lost its slot: evicted, erased, cleared, or moved by growth.
   kLeft,
-  // Of a running lookup on a GPU, in the last row of its first table: ids that wait for a slot, and
-  // above 32 bits those of full buckets. 0 between operations, in all rows: so no kernel has to
-  // clear it first.
+  // A running lookup on a GPU counts here, in the last row of its first table, the ids that wait
+  // for a slot, and above 32 bits those of full buckets. The counter is 0 in all rows between
+  // operations, so no kernel has to clear it first.
   kWaiting,
   kMalformedLengths,  // bags of a negative length, or more ids than there are, which were cut
   kNonfinite,         // rows not updated or inserted: a number was not finite

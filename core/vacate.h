@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// core/vacate.h: how a row leaves a table and its slot stays empty. Whatever removes rows calls
+// core/vacate.h: how a row is removed and its slot stays empty. Whatever removes rows calls
 // `vacate` for each slot, and then `count_left` once for many. An eviction overwrites a slot in
 // place: it calls `note_evicted`, counts in kEvicted, and kRows stays.
 #pragma once
@@ -23,7 +23,7 @@ DYNEMB_HD void vacate(TableRef const& table, Removals const& removals, int32_t s
   *digest_at(table, slot) = 0;
 }
 
-// A row that is about to be overwritten. Returns whether it counts in kEvictedYoung.
+// Notes a row that is about to be overwritten. Returns whether it counts in kEvictedYoung.
 DYNEMB_HD bool note_evicted(TableRef const& table, Removals const& removals, int32_t slot,
                             Entry const& row, uint64_t clock) {
   log_removed(table, removals, slot, row.key);

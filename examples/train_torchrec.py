@@ -102,7 +102,8 @@ class DLRM(nnx.Module):
     ):
         """Makes the networks around the collection."""
         configs = embedding_bag_collection.embedding_bag_configs()
-        dim, features = configs[0].dim, sum(len(c.feature_names) for c in configs)
+        dim = configs[0].embedding_dim
+        features = sum(len(config.feature_names) for config in configs)
         vectors = features + (dense_in_features > 0)
         width = vectors * dim + vectors * (vectors - 1) // 2
         self.sparse_arch = SparseArch(embedding_bag_collection)

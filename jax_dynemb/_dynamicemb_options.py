@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -33,35 +34,35 @@ _ON_FULL = {
     **dict.fromkeys(("warning", "1"), "warn"),
     **dict.fromkeys(("ignore", "2"), None),
 }
-_MAPPED = {
+# What options are there that are left out; those of ``_NOTHING`` are nothing then.
+_DEFAULTS = {
+    "embedding_dtype": "float32",
+    "index_type": "int64",
+    "max_load_factor": 0.5,
+    "score_strategy": "timestamp",
+    "initializer_args": {"mode": "uniform"},
+    "eval_initializer_args": {"mode": "constant", "value": 0.0},
+    "safe_check_mode": "ignore",
+}
+_NOTHING = {
     "dim",
-    "embedding_dtype",
-    "index_type",
     "max_capacity",
     "init_capacity",
-    "max_load_factor",
-    "score_strategy",
-    "initializer_args",
-    "eval_initializer_args",
     "admit_strategy",
     "admission_counter",
     "external_storage",
-    "safe_check_mode",
     "caching",
     "local_hbm_for_values",
     "global_hbm_for_values",
 }
+_MAPPED = _DEFAULTS.keys() | _NOTHING
 
 
 def table_fields(options: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Translates options to arguments of ``TableConfig``.
+    """Translates options, or their fields, to arguments of ``TableConfig``.
 
-    Args:
-      options: an object with the fields of ``DynamicEmbTableOptions``, or a dict.
-      given: arguments that replace or complete them.
-
-    Raises:
-      ValueError: a field or its value has no counterpart, or there is no size.
+    ``given`` replaces or completes them. ValueError if one has no counterpart, or there
+    is no size.
     """
     fields = {**_translated(options, given), **given}
     if missing := sorted({"dim", "capacity"} - fields.keys()):
@@ -76,12 +77,8 @@ def within_budget(config: Any, options: Any, given: Mapping[str, Any]) -> Any:
     """Returns a table whose rows take as much device memory as the options grant.
 
     A budget of one rank is compared with the rows of one rank, one of all ranks with
-    the rows of the table. Rows that do not fit lie in host memory.
-
-    Args:
-      config: the table that ``table_fields`` has made.
-      options: as for ``table_fields``.
-      given: likewise; a tier among them is left as it is.
+    the rows of the table. Rows that do not fit lie in host memory. A tier in ``given``
+    is left as it is.
 
     Raises:
       ValueError: rows should be cached without device memory, or in too little of it.
@@ -129,24 +126,21 @@ def _translated(options: Any, chosen: Mapping[str, Any]) -> dict[str, Any]:
                 f"DynamicEmbTableOptions {name}={given[name]!r} is refused: "
                 f"{_INSTEAD[name]} Leave it at {accepted[0]!r}."
             )
-    present = {k: v for k, v in given.items() if k in _MAPPED and v is not None}
-    fields = _sizes(present) | _strategy(present.get("score_strategy"))
+    said = {k: v for k, v in given.items() if k in _MAPPED and v is not None}
+    present, ids = _DEFAULTS | said, _ids(said, chosen)
+    fields = _sizes(present) | {"score_strategy": _strategy(present["score_strategy"])}
     if "dim" in present:
         fields["dim"] = present["dim"]
-    if "embedding_dtype" in present:
-        fields["param_dtype"] = _dtype(present["embedding_dtype"])
-    if "index_type" in present:
-        _check_index_type(_dtype(present["index_type"]))
-    for name in ("initializer", "eval_initializer"):
-        if f"{name}_args" in present:
-            fields[name] = _initializer(present[f"{name}_args"])
-    if "admit_strategy" in present:
+    fields["param_dtype"] = _dtype(present["embedding_dtype"])
+    _check_index_type(_dtype(present["index_type"]))
+    for name in {"initializer", "eval_initializer"} - chosen.keys():
+        fields[name] = _initializer(present[f"{name}_args"], ids)
+    if "admit_strategy" in present and "admission" not in chosen:
         strategy, counter = present["admit_strategy"], present.get("admission_counter")
-        if "admission" not in chosen:
-            _check_first_rows(strategy, present.get("initializer_args"))
-            fields["admission"] = _admission(strategy, counter, fields)
+        _check_first_rows(strategy, present["initializer_args"], ids)
+        fields["admission"] = _admission(strategy, counter, fields)
     if "on_full" not in chosen:
-        fields |= _on_full(present.get("safe_check_mode"), fields, chosen)
+        fields |= _on_full(present["safe_check_mode"], fields, chosen)
     if below:
         fields["tier"] = _tier(present["external_storage"])
         fields.pop("max_capacity", None)  # the store bounds the rows
@@ -176,14 +170,9 @@ def _tier(storage: Any) -> Any:
 
 
 def _admission(strategy: Any, counter: Any, fields: Mapping[str, Any]) -> Admission:
-    """A rule with the threshold or the chance of DynamicEmb's.
+    """Returns a rule with the threshold or the chance of DynamicEmb's.
 
     Its counter adds 1 for each batch that has a key, and with LFU each occurrence.
-
-    Args:
-      strategy: of the options.
-      counter: of the options.
-      fields: what they have become, of the table.
     """
     for name in ("p", "probability", "prob"):
         if (chance := getattr(strategy, name, None)) is not None:
@@ -206,7 +195,7 @@ def _room(counter: Any) -> int | None:
     return None if room is None else int(room)
 
 
-def _check_first_rows(strategy: Any, of_table: Any) -> None:
+def _check_first_rows(strategy: Any, of_table: Any, ids: int) -> None:
     """Refuses other rows for ids that wait than those of the table.
 
     Raises:
@@ -215,7 +204,7 @@ def _check_first_rows(strategy: Any, of_table: Any) -> None:
     args = getattr(strategy, "initializer_args", None)
     if args is None:
         return
-    if _initializer(args) != _initializer({} if of_table is None else of_table):
+    if _initializer(args, ids) != _initializer(of_table, ids):
         raise ValueError(
             f"initializer_args={args!r} of the admit_strategy are refused: an id that "
             "waits for admission reads the first row of its table. Leave them out, or "
@@ -231,9 +220,7 @@ def _on_full(
     Raises:
       ValueError: the mode is unknown, or of a table that evicts.
     """
-    if mode is None:
-        return {}
-    name = str(_name(mode))
+    name = _name(mode)
     if name not in _ON_FULL:
         raise ValueError(
             f"safe_check_mode={mode!r} is refused: it is ERROR, WARNING or IGNORE."
@@ -243,10 +230,13 @@ def _on_full(
         return {}
     if {**fields, **chosen}["score_strategy"] == "no_eviction":
         return {"on_full": on_full}
+    if on_full == "warn":
+        return {}  # a table that evicts warns of what it refuses
     raise ValueError(
         f"safe_check_mode={mode!r} is refused for a table that evicts: there the old "
-        "row leaves, and stats() counts what finds no place as 'refused'. Leave it at "
-        f"IGNORE, or pass on_full={on_full!r}, which refuses new ids in full buckets."
+        "row leaves, and stats() counts what finds no place as 'refused', and warns. "
+        f"Write WARNING, or pass on_full={on_full!r}, which refuses new ids in full "
+        "buckets."
     )
 
 
@@ -255,32 +245,41 @@ def _sizes(given: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if first is not None or most is not None:
         fields["capacity"] = most if first is None else first
-    never_evicts = _name(given.get("score_strategy")) == "no_eviction"
+    never_evicts = _name(given["score_strategy"]) == "no_eviction"
     if most is not None and not never_evicts:  # there it is no bound
         fields["max_capacity"] = most
-    share = given.get("max_load_factor")
-    if share is not None and share <= 0:  # no growth
+    share = given["max_load_factor"]
+    if share <= 0:  # no growth
         fields["max_capacity"] = fields.get("capacity")
-    elif share is not None:
+    else:
         fields["grow_at"] = share
     return fields
 
 
-def _strategy(given: Any) -> dict[str, Any]:
-    if given is None:
-        return {"score_strategy": "timestamp"}  # DynamicEmb's default
+def _ids(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> int:
+    """The ``num_embeddings`` that a planner of DynamicEmb has made the sizes from.
+
+    Bounds of first rows follow from it there. Sizes of all devices replace those of one
+    rank; a small ``init_capacity`` counts only where nothing says how large it gets.
+    """
+    most = chosen.get("max_capacity") or chosen.get("capacity") or 0
+    most = max(most, given.get("max_capacity") or 0)
+    return most or given.get("init_capacity") or 1
+
+
+def _strategy(given: Any) -> str:
     if isinstance(given, tuple | list):
-        if sorted(map(str, map(_name, given))) == ["lfu", "timestamp"]:
-            return {"score_strategy": "lfu"}  # its scores hold the last use as well
+        if sorted(map(_name, given)) == ["lfu", "timestamp"]:
+            return "lfu"  # its scores hold the last use as well
         raise ValueError(
             f"score_strategy={given!r} is refused: only TIMESTAMP and LFU combine; "
             "choose one of jde.ScoreStrategy."
         )
-    return {"score_strategy": _name(given)}
+    return _name(given)
 
 
-def _name(given: Any) -> str | None:
-    return None if given is None else str(getattr(given, "name", given)).lower()
+def _name(given: Any) -> str:
+    return str(getattr(given, "name", given)).lower()
 
 
 def _dtype(given: Any) -> str:
@@ -295,16 +294,23 @@ def _check_index_type(name: str) -> None:
         )
 
 
-def _initializer(args: Any) -> Any:
+def _initializer(args: Any, ids: int) -> Any:
+    """Translates ``DynamicEmbInitializerArgs``.
+
+    Args:
+      args: the object, or a dict of its fields.
+      ids: of the table, for the bounds of a uniform one that are left out.
+    """
     given = dict(args) if isinstance(args, Mapping) else dict(vars(args))
-    mode = _name(given.get("mode")) or "uniform"
+    mode = _name(given.get("mode") or "uniform")
     low, high = given.get("lower"), given.get("upper")
     mean, std = given.get("mean", 0.0), given.get("std_dev", 1.0)
+    bound = 1.0 / math.sqrt(ids)
     makers: dict[str, Callable[[], Any]] = {
-        "uniform": lambda: initializers.uniform(*_bounds(low, high)),
+        "uniform": lambda: initializers.uniform(*_bounds(low, high, -bound, bound)),
         "normal": lambda: initializers.normal(std, mean),
         "truncated_normal": lambda: initializers.truncated_normal(
-            std, mean, *(_bounds(low, high) or (0.0, 1.0))
+            std, mean, *_bounds(low, high, 0.0, 1.0)
         ),
         "constant": lambda: initializers.constant(given.get("value", 0.0)),
         "debug": initializers.debug,
@@ -316,7 +322,5 @@ def _initializer(args: Any) -> Any:
     return makers[mode]()
 
 
-def _bounds(low: Any, high: Any) -> tuple[float, ...]:
-    if low is None and high is None:
-        return ()
-    return (0.0 if low is None else low, 1.0 if high is None else high)
+def _bounds(low: Any, high: Any, least: float, most: float) -> tuple[float, float]:
+    return (least if low is None else low, most if high is None else high)

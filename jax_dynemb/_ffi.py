@@ -138,17 +138,9 @@ def call(
     aliases: dict[int, int],
     **attributes: Any,
 ) -> list[jax.Array]:
-    """Calls one handler.
+    """Calls one handler with operands in its order; ``attributes`` are static.
 
-    Args:
-      op: the operation, e.g. ``"lookup"``.
-      results: shapes and dtypes of the results.
-      operands: arrays in the handler's order.
-      aliases: operand -> result that share one buffer.
-      **attributes: numpy arrays and scalars, static.
-
-    Returns:
-      The results.
+    ``aliases`` are pairs operand -> result that share one buffer.
 
     Raises:
       NotImplementedError: under ``jax.vmap``.

@@ -173,12 +173,7 @@ def _of_sequence(values: Iterable[Any], keys: _Keys) -> np.ndarray:
 
 
 def _listed(values: Iterable[Any]) -> list[Any]:
-    """Returns all values.
-
-    Raises:
-      MemoryError: they are more than memory holds.
-      TypeError: they never end.
-    """
+    """Returns all values; refuses endless ones, and more than memory holds."""
     kind = type(values).__name__
     if isinstance(values, _ENDLESS) and operator.length_hint(values, -1) < 0:
         raise TypeError(

@@ -148,15 +148,9 @@ def host(
 def check_sizes(
     call: str, sizes: Mapping[str, float | None], others: Mapping[str, float | None]
 ) -> None:
-    """Checks the sizes that a user gives a tier.
+    """Refuses numbers that are not above 0, and more than one of ``sizes``.
 
-    Args:
-      call: that takes them, for messages.
-      sizes: by name, of which one may be given; None: not given.
-      others: by name, which may be given beside it.
-
-    Raises:
-      ValueError: more than one size is given, or a number is not above 0.
+    ``others`` may be given beside it; None: not given.
     """
     given = {name: size for name, size in sizes.items() if size is not None}
     if len(given) > 1:

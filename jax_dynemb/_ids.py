@@ -43,18 +43,7 @@ def ids(x: Any, *, sharding: jax.sharding.Sharding | None = None) -> jax.Array:
 
 
 def words_of(x: Any) -> np.ndarray:
-    """Makes the pairs of words on the host; a view of ``x`` where it is int64.
-
-    Args:
-      x: as for ``ids``.
-
-    Returns:
-      uint32[..., 2] in NumPy.
-
-    Raises:
-      TypeError: ``x`` does not hold integers, or is a jax Array.
-      ValueError: an id is reserved.
-    """
+    """Makes uint32[..., 2] on the host, of int64 a view; refuses reserved ids."""
     if isinstance(x, jax.Array):
         raise TypeError(
             f"jde.ids takes numpy arrays, not a jax Array of dtype {x.dtype}: JAX may "
@@ -72,13 +61,7 @@ def words_of(x: Any) -> np.ndarray:
 
 
 def array_of(x: Any) -> np.ndarray:
-    """Makes a NumPy array of ids; they may be nested lists.
-
-    Raises:
-      MemoryError: they are more than memory holds.
-      TypeError: they are lists that ``jit`` took apart.
-      ValueError: they are lists of unequal lengths, or nested without end.
-    """
+    """Makes a NumPy array of ids, which may be nested lists of equal lengths."""
     check_depth("ids", x)
     try:
         return np.asarray(x)
@@ -104,13 +87,6 @@ def check_depth(what: str, x: Any) -> None:
 
     A list that has itself in it twice keeps NumPy busy for ever. JAX gives up, but
     leaves the interpreter less of its stack.
-
-    Args:
-      what: names them in the message.
-      x: an array, or lists.
-
-    Raises:
-      ValueError: they are nested too deep.
     """
     level = [x] if _is_list(x) and x and _is_list(x[0]) else []
     for _ in range(_MOST_DEPTH):

@@ -75,12 +75,8 @@ def kept_jit(
 ) -> Callable[[Callable[..., Any]], Any]:
     """Makes a decorator like ``jax.jit``, whose programs are dropped in time.
 
-    All arguments are positional. Inside a program it costs a look in a dict.
-
-    Args:
-      static: places of the arguments that are values with a hash.
-      donated: places of those that are donated.
-      inline: as of ``jax.jit``.
+    All arguments are positional; ``static`` ones are values with a hash. Inside a
+    program it costs a look in a dict.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:

@@ -24,12 +24,7 @@ _SEPARATORS = "/\\"
 
 
 def table_name_problem(name: str, most: int = MOST_BYTES) -> str | None:
-    """Says why a text cannot name a table; None if it can.
-
-    Args:
-      name: of the table.
-      most: bytes of UTF-8 that it may have.
-    """
+    """Says why a text cannot name a table of ``most`` bytes of UTF-8; else None."""
     if not name:
         return "a name needs one character or more"
     if name in (".", ".."):
@@ -54,12 +49,7 @@ def table_name_problem(name: str, most: int = MOST_BYTES) -> str | None:
 
 
 def fitting_table_name(name: str, most: int = MOST_BYTES) -> str:
-    """Returns the nearest name that ``table_name_problem`` takes.
-
-    Args:
-      name: any text.
-      most: bytes of UTF-8 that it may have.
-    """
+    """Returns the nearest name that ``table_name_problem`` takes."""
     fitting = "".join("_" if _is_bad(c) or c in _SEPARATORS else c for c in name)
     fitting = _DELTA.sub(lambda match: match[0].replace(".", "_"), fitting)
     fitting = fitting.replace(_DRAFT, "_tmp-")
@@ -72,16 +62,7 @@ def fitting_table_name(name: str, most: int = MOST_BYTES) -> str:
 
 
 def check_table_name(kind: str, name: Any, most: int = MOST_BYTES) -> None:
-    """Refuses what cannot name a table.
-
-    Args:
-      kind: of the config that has the name.
-      name: of the table.
-      most: bytes of UTF-8 that it may have.
-
-    Raises:
-      ValueError: it cannot; the message says a name that can.
-    """
+    """Refuses what cannot name a table; the message says a name that can."""
     if not isinstance(name, str):
         fitting = str(name) if isinstance(name, (int, float, bytes)) else ""
         raise ValueError(

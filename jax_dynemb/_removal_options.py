@@ -16,12 +16,7 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 def logged_keys(given: Any, fail: Callable[[str], NoReturn]) -> int:
-    """Checks ``log_removed`` of a table.
-
-    Args:
-      given: by the user.
-      fail: raises with the name of the table.
-    """
+    """Checks ``log_removed``; ``fail`` raises with the name of the table."""
     if not is_whole(given):
         fail(f"log_removed must be an int, not {given!r}; 0 keeps no log")
     if not 0 <= given <= _MOST_LOGGED:
@@ -32,14 +27,7 @@ def logged_keys(given: Any, fail: Callable[[str], NoReturn]) -> int:
 def kept_for(
     given: Any, is_timed: bool, evicts: bool, fail: Callable[[str], NoReturn]
 ) -> int | None:
-    """Checks ``keep_for`` of a table; in units of its clock.
-
-    Args:
-      given: by the user.
-      is_timed: whether the clock is the time in nanoseconds.
-      evicts: whether the table evicts rows.
-      fail: raises with the name of the table.
-    """
+    """Checks ``keep_for`` of a table; in units of its clock."""
     if given is None:
         return None
     if isinstance(given, datetime.timedelta):
@@ -64,13 +52,9 @@ def kept_for(
 def ring_size(logged: int, rings: int) -> int:
     """Computes the keys of each ring of a log; 0 without one.
 
-    Keys fall into rings by their hash, so a ring has four standard deviations more
-    than an equal share. Then some ring is too small for any n random keys in less than
-    1 of 100 cases.
-
-    Args:
-      logged: ``log_removed`` of the table.
-      rings: of its log.
+    Keys fall into rings by their hash, so a ring has four standard deviations more than
+    an equal share. Then some ring is too small for any n random keys in less than 1 of
+    100 cases.
     """
     share = -(-logged // rings)
     if share == 0 or rings == 1:

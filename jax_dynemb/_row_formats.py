@@ -29,11 +29,7 @@ def dtype_name(given: Any) -> str:
 
 
 def row_format_of(dtype: Any) -> str:
-    """Names the format of a dtype, or of its name.
-
-    Raises:
-      ValueError: rows are not packed in it.
-    """
+    """Names the format of a dtype or its name; ValueError if rows have no such."""
     name = dtype_name(dtype)
     if name not in ROW_FORMATS:
         raise ValueError(

@@ -60,22 +60,10 @@ def is_pair(x: Any) -> bool:
 
 
 def score_words(x: Any, where: str, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """Splits scores into words; numbers that are known are checked.
+    """Splits scores into uint32[shape] low and high words; checks known numbers.
 
     A traced number below 0 counts as 0. The kernels count a pair above 2**62 - 1 as
-    that.
-
-    Args:
-      x: scores of this shape, or their words.
-      where: what messages begin with.
-      shape: of the scores.
-
-    Returns:
-      Two arrays uint32[shape], in NumPy if ``x`` is no jax Array.
-
-    Raises:
-      TypeError: they are no integers.
-      ValueError: they have another shape, or are out of range.
+    that. ``x`` may be words already; results are in NumPy if it is no jax Array.
     """
     array: Any = x if isinstance(x, jax.Array) else np.asarray(x)
     if array.dtype.kind == "O" and array.size and all(_is_int(n) for n in array.flat):

@@ -26,14 +26,7 @@ def name_hash(name: str) -> int:
 
 
 def seed_words(seed: Any) -> UInt32[Array, "2"]:
-    """Splits the user's seed into (low, high) words.
-
-    Args:
-      seed: a Python int, or a 32-bit integer scalar, traced or not.
-
-    Raises:
-      TypeError: something else, such as a key of ``jax.random``.
-    """
+    """Splits the user's seed, an int or 32-bit scalar, into (low, high) words."""
     if isinstance(seed, (int, np.integer)):
         whole = int(seed) & _MASK
         return jnp.asarray(np.array([whole & 0xFFFFFFFF, whole >> 32], np.uint32))
@@ -51,10 +44,6 @@ def table_seed(words: UInt32[Array, "2"], name: str) -> UInt32[Array, "2"]:
     """Derives the 64-bit seed of one table, as (low, high) words.
 
     A row then depends on the table's name, not on its place among the tables.
-
-    Args:
-      words: the user's seed, see ``seed_words``.
-      name: of the table.
     """
     step = _GOLDEN * (1 + name_hash(name)) & _MASK
     with jax.enable_x64(True):

@@ -26,16 +26,7 @@ def note_identity(store: Store, identity: Identity | None) -> None:
 
 
 def check_below(store: Store, now: Identity | None, where: str) -> None:
-    """Refuses a store whose rows a table does not go on with.
-
-    Args:
-      store: below the table.
-      now: of the table.
-      where: names the store.
-
-    Raises:
-      ValueError: its rows are of another run, or newer than the table.
-    """
+    """Refuses a store with rows of another run, or newer than the table."""
     relation = _relation(now, identity_below(store))
     if relation is Relation.OTHER_RUN:
         raise ValueError(
@@ -58,17 +49,7 @@ def check_below(store: Store, now: Identity | None, where: str) -> None:
 def check_commit(
     known: Identity | None, now: Identity | None, where: str, tag: str
 ) -> None:
-    """Refuses a commit that only has the name of a checkpoint's.
-
-    Args:
-      known: of the rows of the commit.
-      now: of the table in the checkpoint.
-      where: names the store.
-      tag: of the commit.
-
-    Raises:
-      ValueError: its rows are of another run or history than the checkpoint.
-    """
+    """Refuses a commit that only has the name of a checkpoint's."""
     relation = _relation(now, known)
     if relation is None:
         return
@@ -81,12 +62,7 @@ def check_commit(
 
 
 def identity_at(store: Store, tag: str) -> Identity | None:
-    """Returns what a commit says of its rows; None if the store tells only after it.
-
-    Args:
-      store: that stays as it is.
-      tag: of the commit.
-    """
+    """Returns what a commit says of its rows; None if the store tells only after it."""
     tell = getattr(store, "identity_at", None)
     return None if tell is None else tell(tag)
 

@@ -72,11 +72,7 @@ class StoreTier(HostTier):
 
 
 def rows_above_store(config: Any) -> int:
-    """Computes the rows that a table has room for in memory.
-
-    Args:
-      config: of the table; its tier may be None.
-    """
+    """Computes the rows that a table, maybe without a tier, has in memory."""
     tier = config.tier
     if not isinstance(tier, StoreTier):
         return config.capacity
@@ -91,12 +87,7 @@ def row_bytes(config: Any) -> int:
 
 
 def with_room(config: Any, rows: int) -> Any:
-    """Makes the config of the same table with room for more rows in memory.
-
-    Args:
-      config: of the table; its tier may be None.
-      rows: at least those that it has room for.
-    """
+    """Makes the config of the same table with room for more rows in memory."""
     tier, capacity = config.tier, max(rows, config.capacity)
     if isinstance(tier, StoreTier) and (tier.host_rows or tier.host_gigabytes):
         tier = dataclasses.replace(tier, host_rows=rows, host_gigabytes=None)

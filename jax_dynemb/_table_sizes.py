@@ -35,13 +35,10 @@ def most_shards(num_buckets: int) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def room_for(ids: int) -> int:
-    """Computes the slots that a table needs to hold so many ids, whichever they are.
+    """Computes the slots that a table needs to hold different ids, whichever they are.
 
     An id has one bucket. So a table that is as large as its ids are many loses some of
     them to full buckets. With this many slots that happens to one table in 10^9.
-
-    Args:
-      ids: different ones, 1 or more.
     """
     slots = _ffi.constants()["bucket_capacity"]
     if ids >= slots << 32:  # more than a table may have, as TableConfig says

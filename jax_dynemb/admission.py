@@ -59,11 +59,7 @@ class Probability(Admission):
     p: float
 
     def __post_init__(self) -> None:
-        """Checks the chance.
-
-        Raises:
-          ValueError: it is no number from 0 to 1.
-        """
+        """Refuses a chance that is no number from 0 to 1."""
         if not _is_number(self.p) or not 0 <= self.p <= 1:
             raise ValueError(
                 f"Probability needs a chance from 0 to 1, not {self.p!r}; "
@@ -98,11 +94,7 @@ class Sketch:
     block_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        """Checks the size.
-
-        Raises:
-          ValueError: it is no whole number above 0.
-        """
+        """Refuses a size that is no whole number above 0."""
         if not is_whole(self.bytes) or self.bytes < 1:
             raise ValueError(
                 f"Sketch needs a number of bytes above 0, not {self.bytes!r}; 4 bytes "
@@ -165,11 +157,7 @@ class Exact:
     buckets: int | None = None
 
     def __post_init__(self) -> None:
-        """Checks the size.
-
-        Raises:
-          ValueError: it is no whole number above 0.
-        """
+        """Refuses a size that is no whole number above 0."""
         if not is_whole(self.capacity) or self.capacity < 1:
             raise ValueError(
                 f"Exact needs room for 1 id or more, not {self.capacity!r}; count the "
@@ -222,12 +210,7 @@ class Frequency(Admission):
     counts: Literal["occurrences", "lookups"] = "occurrences"
 
     def __post_init__(self) -> None:
-        """Checks the numbers.
-
-        Raises:
-          TypeError: the counter is no ``Sketch``, and not ``Exact``.
-          ValueError: a number is out of range, or a sketch shall count lookups.
-        """
+        """Refuses other counters, numbers out of range, and sketches of lookups."""
         if not isinstance(self.counter, (Sketch, Exact)):
             raise TypeError(
                 f"Frequency needs a counter, not {self.counter!r}: write "

@@ -26,6 +26,7 @@ from jax_dynemb.admission import Admission
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim.interface import (
     StateSpec,
+    TableOptimizer,
     as_optimizer,
     checked_state_dtypes,
     known_number,
@@ -387,7 +388,7 @@ class TableConfig:
 
     def _resolved_optimizer(self) -> Any:
         optimizer = as_optimizer(self.optimizer)
-        if isinstance(optimizer, type) or not hasattr(optimizer, "states"):
+        if not isinstance(optimizer, TableOptimizer):
             what = "optimizer must be one of jde.optim or a row-local optax "
             what += "transformation"
             name = getattr(optimizer, "__name__", None)

@@ -187,15 +187,7 @@ class Jagged:
 def split_weights(
     ids: Any, weights: Mapping[str, Any] | None
 ) -> tuple[Any, Mapping[str, Any] | None]:
-    """Takes the weights out of Jagged ids, and adds them to those given apart.
-
-    Args:
-      ids: by feature; anything else stays as it is.
-      weights: by feature.
-
-    Raises:
-      ValueError: a feature has both.
-    """
+    """Takes weights out of Jagged ids and adds them to others; no feature has both."""
     own = {}
     if isinstance(ids, Mapping):
         bags = {f: x for f, x in ids.items() if isinstance(x, Jagged)}
@@ -212,11 +204,7 @@ def split_weights(
 
 
 def _check_weights(weights: Any, values: Any) -> None:
-    """Refuses weights that are not one number an id, where shapes are known.
-
-    Raises:
-      ValueError: with the fix.
-    """
+    """Refuses weights that are not one number an id, where shapes are known."""
     found, ids = getattr(weights, "shape", None), getattr(values, "shape", None)
     if found is None or not ids or len(ids) > 2:
         return
@@ -281,16 +269,7 @@ _TOO_MANY = (
 def check_lengths(lengths: Any, capacity: int, feature: str | None = None) -> Any:
     """Refuses lengths that no bags have, as far as they are known on the host.
 
-    Args:
-      lengths: of bags.
-      capacity: how many ids there are.
-      feature: for messages.
-
-    Returns:
-      The lengths; int32[bags] if they were in NumPy.
-
-    Raises:
-      ValueError: they are no integers [bags], or are known not to fit.
+    Returns the lengths; int32[bags] if they were in NumPy.
     """
     where = "Jagged.lengths" if feature is None else f"Feature '{feature}': lengths"
     if not hasattr(lengths, "dtype"):

@@ -66,13 +66,7 @@ class Prefetched(Generic[T]):
     """Yields the batches of an iterator that runs in a thread; see ``prefetch``."""
 
     def __init__(self, iterator: Iterable[Any], size: int, make: Callable[[Any], T]):
-        """Starts the thread.
-
-        Args:
-          iterator: runs in the thread.
-          size: batches that are ready or in the making.
-          make: runs in the thread, too: what the iterator yields to a batch.
-        """
+        """Starts the thread, in which both ``iterator`` and ``make`` run."""
         self._shared = _Shared(size)
         # The thread must not hold this object: its collection ends the thread.
         thread = threading.Thread(
@@ -161,11 +155,7 @@ def _to_device(sharding: Any, batch: Any) -> Any:
 
 
 def _check_integers(batch: Any) -> None:
-    """Refuses what ``device_put`` would cut without a word.
-
-    Raises:
-      TypeError: with what to write.
-    """
+    """Refuses what ``device_put`` would cut without a word."""
     if jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         return
     for path, leaf in jax.tree_util.tree_leaves_with_path(batch):

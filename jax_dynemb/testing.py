@@ -14,7 +14,7 @@ import jax
 
 from jax_dynemb.ops import TableState
 
-# Opcodes that pass an array on without making another of its size.
+# These opcodes pass an array on without making another of its size.
 _PASS_ON = {
     "parameter",
     "tuple",

@@ -27,7 +27,7 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 def compile_quickly() -> None:
     """Compiles without optimizations, and keeps programs for the next run.
 
-    Most of the time of these tests was XLA's (docs/decisions/test_time.md). The kernels
+    Most of the time of these tests was XLA's (docs/decisions/testing.md). The kernels
     are not compiled by XLA, so they run as always. Processes that a test starts inherit
     the flags, but do not keep their programs.
     """

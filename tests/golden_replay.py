@@ -36,7 +36,7 @@ STATE_NAMES = {
     "LARS_SGD": {"momentum1": "trace"},
     "ROWWISE_RMSPROP_AR": {"momentum1": "nu", "prev_iter": "last"},
 }
-# States that some options of FBGEMM add.
+# Some options of FBGEMM add these states.
 MORE_STATES = {"prev_iter": "last", "row_counter": "count"}
 NORMS = {"rtol": 1e-4, "atol": 2e-6}  # norms of rows make rounding larger
 CLIPPING = {"gradient_clipping", "max_gradient"}  # of the table, not the optimizer
@@ -98,7 +98,7 @@ def _is_supported(case: TbeCase) -> bool:
 
 
 def cases_without_optimizer() -> list[TbeCase]:
-    """Those that record the summed gradients of rows instead."""
+    """Lists the cases that record the summed gradients of rows instead."""
     return list(tbe_cases(sources=("numpy_ref",), optimizers=("NONE",)))
 
 
@@ -194,7 +194,7 @@ def _with_counter(given: dict[str, Any]) -> dict[str, Any]:
 
 
 class Runner(Protocol):
-    """What a replay asks for: the library's or the oracle's operations."""
+    """Has what a replay needs: the library's or the oracle's operations."""
 
     def insert(self, ids: Any, rows: Any) -> None: ...
 

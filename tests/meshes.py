@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-from jax_dynemb.reference import bucket_of
+from oracle import bucket_of
 
 COLLECTIVE = re.compile(
     r" (all-to-all|all-gather|all-reduce|reduce-scatter|collective-permute)"
@@ -47,7 +47,7 @@ def keys_of_shard(shard: int, shards: int, count: int) -> list[int]:
 
 
 def collectives(text: str) -> tuple[collections.Counter, collections.Counter]:
-    """Those that always run, and those in the bodies of loops."""
+    """Counts collectives that always run, and those in the bodies of loops."""
     entry, loops = collections.Counter(), collections.Counter()
     inside = loops
     for line in text.splitlines():
@@ -64,7 +64,7 @@ _KERNELS = {"custom-call", "while"}
 
 
 def large_results(text: str, least: int) -> collections.Counter:
-    """What the program itself, not our kernels, writes in arrays of so many bytes.
+    """Counts large results that the program itself writes, not our kernels.
 
     Args:
       text: of a compiled program; loops and other computations are left out.
@@ -84,7 +84,7 @@ def large_results(text: str, least: int) -> collections.Counter:
 
 
 def _bytes(shape: str) -> int:
-    """Of the largest array."""
+    """Returns the bytes of the largest array."""
     sizes = [0]
     for dtype, dims in re.findall(r"(pred|[a-z]+\d+)\[([\d,]*)\]", shape):
         bits = 8 if dtype == "pred" else int(re.sub(r"\D", "", dtype))

@@ -94,7 +94,7 @@ def _result(process: subprocess.Popen) -> dict:
 
 
 def _free_port() -> int:
-    """Of those that Slurm and Open MPI choose from: the last 4,096."""
+    """Finds a port that Slurm and Open MPI choose from: one of the last 4,096."""
     for port in random.sample(range(2**16 - 2**12, 2**16), 100):
         with contextlib.suppress(OSError), socket.socket() as s:
             s.bind(("127.0.0.1", port))

@@ -46,7 +46,7 @@ def _rotl(x: int, bits: int) -> int:
 
 
 def reference_id(value: str | bytes | int | None, salt: str | int = 0) -> int:
-    """The id of one value."""
+    """Computes the id of one value."""
     if value is None:
         return -1
     text = str(salt).encode()

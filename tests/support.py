@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share: the library and the oracle fed with the same calls."""
+"""Feeds the library and the oracle with the same calls, for all tests."""
 
 import dataclasses
 import functools
@@ -15,9 +15,9 @@ import numpy as np
 import jax_dynemb as jde
 from jax_dynemb import _ffi
 from jax_dynemb.lifecycle import Rule
-from jax_dynemb.reference import ReferenceTables, bucket_of
+from oracle import ReferenceTables, bucket_of
 
-# The golden numbers' tolerance for float32 arithmetic.
+# This is the golden numbers' tolerance for float32 arithmetic.
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
 # Two units in the last place, for rows that were rounded to the storage type.
 STORAGE_RTOL = {"float32": 0.0, "bfloat16": 2.0**-6, "float16": 2.0**-9}
@@ -32,7 +32,7 @@ class HostJagged:
 
     @classmethod
     def of(cls, bags: Sequence[Sequence[int]], capacity: int) -> "HostJagged":
-        """From lists of ids; the rest of `capacity` is filled with junk ids."""
+        """Makes one from lists of ids; the rest of `capacity` is junk ids."""
         values = np.full(capacity, 987_654_321, np.int64)
         flat = [key for bag in bags for key in bag]
         values[: len(flat)] = flat
@@ -320,7 +320,7 @@ class Rows:
 
     @classmethod
     def of(cls, rows: Mapping[int, Any]) -> "Rows":
-        """From what ``export`` or the oracle's returned."""
+        """Makes one from what ``export`` or the oracle's returned."""
         keys = sorted(rows)
         ordered = [rows[key] for key in keys]
         leaves = {leaf for row in ordered for leaf in row.state}
@@ -374,6 +374,20 @@ def assert_close(
     )
 
 
+def came_back(oracle: ReferenceTables, residual: Any) -> set[int]:
+    """The keys whose rows left after a lookup, and which were stored again.
+
+    The new row may lie in the old slot or in another: whether the update reaches it is
+    not defined.
+    """
+    return {
+        key
+        for feature, r in residual.items()
+        for key, row in r.rows.items()
+        if oracle.tables[oracle.features[feature]].get(key) not in (row, None)
+    }
+
+
 def assert_stats(got: Mapping[str, Any], want: Mapping[str, Any]) -> None:
     """Compares the counters that the oracle knows."""
     assert {key: got[key] for key in want} == dict(want)
@@ -413,7 +427,7 @@ def score_words(scores: Any) -> np.ndarray:
 def keys_of_bucket(
     bucket: int, num_buckets: int, count: int, start: int = 0, hash_seed: int = 0
 ) -> list:
-    """The first `count` keys from `start` on that live in one bucket."""
+    """Lists the first `count` keys from `start` on that live in one bucket."""
     keys: list[int] = []
     key = start
     while len(keys) < count:

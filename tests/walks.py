@@ -60,7 +60,7 @@ def rows_of(coll: jde.Tables, state, table: str = "cat") -> dict[int, bytes]:
 
 
 def rows_in(store: jde.stores.Store) -> dict[int, bytes]:
-    """The same of a store."""
+    """Returns the rows of a store."""
     keys = np.sort(store.keys())
     found, packed = store.get(keys)
     assert found.all()
@@ -83,7 +83,7 @@ class Walk:
         self.steps = 0
 
     def feed(self, batches: Iterable[np.ndarray], **options) -> jde.tiers.Ahead:
-        """The feed of the small table."""
+        """Opens the feed of the small table."""
         given = ({"cat": ids} for ids in batches)
         return jde.tiers.ahead(self.coll, given, stores=self.stores, **options)
 

@@ -14,7 +14,7 @@ import ast
 import dataclasses
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 PACKAGE = "jax_dynemb"
@@ -71,7 +71,6 @@ PYTHON_FLOORS = {
     "_row_formats": 3,
     "_seed": 3,
     "_table_sizes": 3,
-    "_errors": 3,
     "_spec": 3,
     "admission": 3,
     "config": 3,
@@ -118,9 +117,8 @@ PYTHON_FLOORS = {
     "__main__": 9,
     "__init__": 9,
 }
-# The oracle stands beside the floors: it shares no code with what it checks.
-ORACLE = "reference"
-ORACLE_USERS = {"testing", "__init__"}
+# The tests' oracle stands beside the floors: it shares no code with what it checks.
+ORACLE = "tests/oracle"
 
 # Other people's packages that must stay on the upper floors.
 LOWEST_FLOOR_OF = {"flax": 8}
@@ -182,7 +180,9 @@ def module_parts(path: Path, package_root: Path) -> list[str]:
     return list(path.relative_to(package_root).with_suffix("").parts)
 
 
-def imported_names(tree: ast.AST, parts: list[str]) -> Iterator[tuple[int, list[str]]]:
+def imported_names(
+    tree: ast.AST, parts: list[str], package: str = PACKAGE
+) -> Iterator[tuple[int, list[str]]]:
     """Yields (line, absolute dotted name as a list) for each name imported."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -191,7 +191,7 @@ def imported_names(tree: ast.AST, parts: list[str]) -> Iterator[tuple[int, list[
         elif isinstance(node, ast.ImportFrom):
             base = node.module.split(".") if node.module else []
             if node.level:
-                base = [PACKAGE, *parts[: len(parts) - node.level], *base]
+                base = [package, *parts[: len(parts) - node.level], *base]
             for alias in node.names:
                 yield node.lineno, [*base, alias.name]
 
@@ -205,22 +205,46 @@ def check_python(root: Path) -> Iterator[str]:
         yield from check_module(tree, path.relative_to(root), parts)
 
 
+def check_oracle(root: Path) -> Iterator[str]:
+    """Yields one sentence for each import of the package by the oracle."""
+    for path in sorted((root / ORACLE).glob("_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        for line, imported in imported_names(tree, [path.stem], "oracle"):
+            if imported[0] == PACKAGE:
+                where = f"{path.relative_to(root)}:{line}"
+                yield f"{where}: the oracle shares no code with what it checks."
+
+
 def check_circles(root: Path) -> Iterator[str]:
-    """Yields one sentence for each circle of imports between packages of a floor."""
+    """Yields one sentence for each circle of imports, of packages or of modules."""
     package_root = root / PACKAGE
+    files = {module_name(p, package_root) for p in package_root.rglob("*.py")}
+    for names in (set(PYTHON_FLOORS), files):
+        edges = import_edges(package_root, names)
+        for own in sorted(edges):
+            for target in sorted(reached_from(edges, own)):
+                if own < target and own in reached_from(edges, target):
+                    both = f"'{own}' and '{target}'"
+                    yield f"{both} import each other; move what both use."
+
+
+def import_edges(package_root: Path, names: set[str]) -> dict[str, set[str]]:
+    """Returns which of the named modules or packages each of them imports."""
     edges: dict[str, set[str]] = {}
     for path in sorted(package_root.rglob("*.py")):
         parts = module_parts(path, package_root)
-        own = known_module(parts)
+        own = longest_prefix(module_name(path, package_root).split("."), names)
         tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
         for _, imported in imported_names(tree, parts):
-            target = known_module(imported[1:]) if imported[0] == PACKAGE else None
-            if own in PYTHON_FLOORS and target in PYTHON_FLOORS and own != target:
+            target = longest_prefix(imported[1:], names)
+            if imported[0] == PACKAGE and own and target and own != target:
                 edges.setdefault(own, set()).add(target)
-    for own in sorted(edges):
-        for target in sorted(reached_from(edges, own)):
-            if own < target and own in reached_from(edges, target):
-                yield f"'{own}' and '{target}' import each other; move what both use."
+    return edges
+
+
+def module_name(path: Path, package_root: Path) -> str:
+    """Returns how imports name a file, below the package: ``table``, ``table._x``."""
+    return ".".join(module_parts(path, package_root)).removesuffix(".__init__")
 
 
 def reached_from(edges: dict[str, set[str]], start: str) -> set[str]:
@@ -235,12 +259,14 @@ def reached_from(edges: dict[str, set[str]], start: str) -> set[str]:
 
 
 def known_module(parts: list[str]) -> str | None:
-    """Returns the longest dotted prefix that is the oracle or has a floor."""
-    for length in range(len(parts), 0, -1):
-        name = ".".join(parts[:length])
-        if name == ORACLE or name in PYTHON_FLOORS:
-            return name
-    return None
+    """Returns the longest dotted prefix that has a floor."""
+    return longest_prefix(parts, PYTHON_FLOORS)
+
+
+def longest_prefix(parts: list[str], names: Collection[str]) -> str | None:
+    """Returns the longest dotted prefix that is one of ``names``."""
+    dotted = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((name for name in dotted if name in names), None)
 
 
 def check_module(tree: ast.AST, name: Path, parts: list[str]) -> Iterator[str]:
@@ -280,12 +306,7 @@ def check_edge(where: str, own: str, target: str) -> Iterator[str]:
     """Yields a sentence if the module ``own`` must not import the module ``target``."""
     if own == target:
         return
-    if own == ORACLE:
-        yield f"{where}: the oracle shares no code with what it checks."
-    elif target == ORACLE:
-        if own not in ORACLE_USERS:
-            yield f"{where}: only tests compare with the oracle."
-    elif PYTHON_FLOORS[target] > PYTHON_FLOORS[own]:
+    if PYTHON_FLOORS[target] > PYTHON_FLOORS[own]:
         yield (
             f"{where}: '{own}' is on floor {PYTHON_FLOORS[own]}, '{target}' on floor"
             f" {PYTHON_FLOORS[target]}; pass the value in, or move the code down."
@@ -295,7 +316,8 @@ def check_edge(where: str, own: str, target: str) -> Iterator[str]:
 def main(arguments: list[str]) -> int:
     """Checks the repository; returns the exit status."""
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
-    violations = [*check_cpp(root), *check_python(root), *check_circles(root)]
+    checks = (check_cpp, check_python, check_oracle, check_circles)
+    violations = [violation for check in checks for violation in check(root)]
     for violation in violations:
         print(violation)
     if not violations:

@@ -17,7 +17,7 @@ struct Context {
   cpu::ThreadPool pool;
 };
 
-// Handlers of the CPU run once for every execution: nothing to declare.
+// Handlers of the CPU run once for every execution, so there is nothing to declare.
 inline constexpr std::initializer_list<xla::ffi::Traits> kTraits = {};
 inline constexpr char const* kPlatform = "cpu";
 

@@ -34,7 +34,7 @@ class BufferReader {
   void at(char const* what, int32_t number) { what_ = what, number_ = number; }
   Sizes& sizes() { return sizes_; }
 
-  // False after a mistake, of this number or before.
+  // Returns false after a mistake in this number or before.
   bool records(RecordRule rule, IntAttr numbers) { return keep(check_records(rule, numbers)); }
   bool expect(bool condition, char const* message) { return keep(condition ? "" : message); }
   bool failed() const { return !message_.empty(); }

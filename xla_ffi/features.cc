@@ -86,7 +86,7 @@ void set_bags(BufferReader& reader, int64_t const* fields, FeatureRef& feature) 
   }
 }
 
-// After offsets and weights: of a training lookup, where ids stand for several.
+// A training lookup has uses after offsets and weights, where ids stand for several.
 void set_uses(BufferReader& reader, CallFeatures const& call, int32_t f) {
   if (call.uses == nullptr) return;
   auto const has = fields_of(call, f)[kFeatureHasUses] != 0;
@@ -125,7 +125,7 @@ void set_ids(BufferReader& reader, BufferRule rule, FeatureRef& feature) {
 
 namespace {
 
-// Ids and bags of a feature of a lookup. False if the call has failed.
+// Reads ids and bags of a feature of a lookup. Returns false if the call has failed.
 bool begin_lookup(BufferReader& reader, CallFeatures const& call, int32_t f) {
   if (!begin_feature(reader, call, f)) return false;
   auto& feature = call.features[f];

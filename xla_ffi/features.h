@@ -29,7 +29,7 @@ bool set_counts(BufferReader& reader, OpArgs& args, TableAttrs const& attrs, Int
                        "too many tables or features in one call");
 }
 
-// Of the next feature. `rule`: of its ids.
+// Reads the ids of the next feature, which `rule` describes.
 void set_ids(BufferReader& reader, BufferRule rule, FeatureRef& feature);
 
 // The features of a call, and its tables, which are read before them.

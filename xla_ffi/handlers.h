@@ -12,8 +12,8 @@
 
 namespace dynemb {
 
-// The shapes that the scratch of a call depends on. For export_batch: the buckets of the range; for
-// route: the ids of each part.
+// The shapes that the scratch of a call depends on. export_batch passes the buckets of its range
+// here, route the ids of each part.
 struct CallShape {
   std::vector<int64_t> buckets;  // of each table
   std::vector<int32_t> dims;     // of each table

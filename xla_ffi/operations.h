@@ -11,7 +11,7 @@
 
 namespace dynemb::backend {
 
-// Memory for the time of one call.
+// Holds memory for the time of one call.
 struct Scratch {
   void* data;
   size_t bytes;

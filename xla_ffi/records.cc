@@ -22,7 +22,7 @@ struct NumberRule {
 constexpr int64_t kLeastInt64 = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMostInt64 = std::numeric_limits<int64_t>::max();
 
-// In the order of TableField.
+// The order is that of TableField.
 constexpr NumberRule kTableRules[] = {
     {"num_states", 0, kMaxStates},
     {"num_buckets", 1, (int64_t{1} << 32) - 1},
@@ -53,14 +53,14 @@ constexpr NumberRule kTableRules[] = {
 };
 static_assert(std::size(kTableRules) == kNumTableFields);
 
-// In the order of RowsField.
+// The order is that of RowsField.
 #define DYNEMB_ROWS_RULES                                                      \
   {"array", -1, kMaxFeatures}, {"passed_on", 0, 1}, {"offset", 0, kMostBytes}, \
       {"group", 0, kMostInt32}, {                                              \
     "stride", 0, kMostBytes                                                    \
   }
 
-// In the order of FeatureField.
+// The order is that of FeatureField.
 constexpr NumberRule kFeatureRules[] = {
     {"table", 0, kMaxTables - 1}, {"pooling", 0, static_cast<int64_t>(Pooling::kNoRows)},
     {"bag_size", 0, kMostInt32},  {"has_weights", 0, 1},
@@ -68,7 +68,7 @@ constexpr NumberRule kFeatureRules[] = {
 };
 static_assert(std::size(kFeatureRules) == kNumFeatureFields);
 
-// In the order of SumsField.
+// The order is that of SumsField.
 constexpr NumberRule kSumsRules[] = {
     {"groups", 0, kMostInt32},
     {"dim", 1, kMostDim},
@@ -77,7 +77,7 @@ constexpr NumberRule kSumsRules[] = {
 static_assert(std::size(kSumsRules) == kNumSumsFields);
 #undef DYNEMB_ROWS_RULES
 
-// In the order of PartField.
+// The order is that of PartField.
 constexpr NumberRule kPartRules[] = {
     {"size", 0, kMostInt32},
     {"first", 0, kMostInt32},
@@ -88,7 +88,7 @@ constexpr NumberRule kPartRules[] = {
 };
 static_assert(std::size(kPartRules) == kNumPartFields);
 
-// In the order of PackedField.
+// The order is that of PackedField.
 constexpr NumberRule kPackedRules[] = {
     {"code", 0, static_cast<int64_t>(RowCode::kNumCodes) - 1},
     {"dim", 1, kMostDim},
@@ -102,7 +102,7 @@ struct NamedRecord {
   size_t count;
 };
 
-// In the order of RecordRule.
+// The order is that of RecordRule.
 constexpr NamedRecord kRecords[] = {
     {"tables", kTableRules, std::size(kTableRules)},
     {"features", kFeatureRules, std::size(kFeatureRules)},

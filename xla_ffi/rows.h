@@ -13,7 +13,7 @@
 
 namespace dynemb {
 
-// The arrays that rows lie in: one of their own, or one that several features share.
+// Holds the arrays that rows lie in: one of their own, or one that several features share.
 class RowArrays {
  public:
   explicit RowArrays(BufferReader& reader) : reader_(reader) {}

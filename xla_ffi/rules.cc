@@ -48,7 +48,7 @@ struct NamedSize {
   int64_t least, most;
 };
 
-// In the order of Size.
+// The order is that of Size.
 constexpr NamedSize kSizes[kNumSizes] = {
     {"buckets", 1, kMostBytes / kBucketBytes},
     {"slots", 1, kMostBytes},
@@ -99,7 +99,7 @@ constexpr int32_t kBucketWords = kBucketBytes / 4;
 constexpr int32_t kStampWords = sizeof(Stamp) / 4;
 constexpr int32_t kGivenBucketWords = (kBucketBytes + kGivenBytes) / 4;
 
-// In the order of BufferRule.
+// The order is that of BufferRule.
 constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kIndex,
      "index",

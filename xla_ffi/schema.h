@@ -47,8 +47,8 @@ enum TablePart : int64_t {
   kRowsPart,   // no index: slots are rows of the arrays
 };
 
-// Where rows lie. Several features, or tables, may share an array of one axis: its buffer comes
-// with the first that uses it.
+// These fields say where rows lie. Several features, or tables, may share an array of one axis: its
+// buffer comes with the first that uses it.
 enum RowsField : int32_t {
   kRowsArray = 0,  // its number in the call, counted from 0; -1: an array [rows, dim] of their own
   kRowsPassedOn,   // 1: a result that is an operand too, since earlier calls wrote some of it

@@ -31,7 +31,7 @@ int32_t packed_bytes(int64_t const* packed) {
                           static_cast<int32_t>(packed[kPackedDim]));
 }
 
-// Rows in place of values.
+// Reads rows in place of values.
 void read_packed_values(BufferReader& reader, int64_t const* packed, TableRef& arrays) {
   reader.sizes().set(kRowBytes, packed_bytes(packed));
   arrays.values = reader.next_arg(BufferRule::kPackedValues).untyped_data();
@@ -157,7 +157,7 @@ void count_rows_part(BufferReader& reader, TableRef& table, int64_t const* field
                 "a rows part must have at most 128 rows a bucket");
 }
 
-// The table's part of its arrays.
+// Moves the pointers to the table's part of its arrays.
 void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields,
                    int64_t const* packed) {
   auto const bucket = fields[kTableFirstBucket], buckets = fields[kTableLocalBuckets];

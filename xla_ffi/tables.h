@@ -31,7 +31,7 @@ struct TableAttrs {
 // The attributes of a call about tables: as long as `count` tables need, each number in its range.
 bool check_tables(BufferReader& reader, TableAttrs const& attrs);
 
-// The same of a call about one table.
+// Checks a call about one table in the same way.
 bool is_one_table(BufferReader& reader, TableAttrs const& attrs);
 
 // Reads the buffers of the tables of a call. With `aliased`, each is a result too. `admissions`: of
@@ -47,7 +47,7 @@ void check_bucket(BufferReader& reader, ffi::AnyBuffer const& index, int64_t con
 // A ring of departed rows; it has a header, and room for one row or more.
 Departures read_ring(ffi::AnyBuffer const& ring);
 
-// The rows of a table, and one of its optimizer states.
+// These take the rows of a table, and one of its optimizer states.
 void take_values(TableRef& table, ffi::AnyBuffer const& values);
 void take_state(TableRef& table, int s, ffi::AnyBuffer const& state);
 

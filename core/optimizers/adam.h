@@ -9,7 +9,8 @@
 
 namespace dynemb {
 
-// What Adam and its kin take. `Kind` is the struct of one of them, which adds no numbers.
+// Holds the numbers that Adam and its kin take. `Kind` is the struct of one of them, which adds no
+// numbers.
 template <class Kind>
 struct AdamNumbers : NoStages {
   static constexpr char const* kHyper[] = {"learning_rate", "eps",     "b1", "b2",
@@ -56,7 +57,7 @@ struct RowCountedAdam : Adam {
     return {Adam::prepare(hyper, step), log_of(hyper[2]), log_of(hyper[3])};
   }
 
-  // 1 / (1 - b^count). Without a difference of numbers near one.
+  // 1 / (1 - b^count). expm1 avoids the difference of two numbers near one.
   DYNEMB_HD static float correction(float log_beta, float count) {
     return -1.0f / expm1f(count * log_beta);
   }

@@ -16,9 +16,9 @@
 
 namespace dynemb {
 
-// The decay of the row alone, before Base's update: FBGEMM's DECOUPLE_GLOBAL. kDecay is the place
-// of the weight decay among Base's hyper-parameters. After them come `floor` and `start`: updates
-// of the table before that one make up for nothing, and are no row's last.
+// Decays the row alone before Base's update, as FBGEMM's DECOUPLE_GLOBAL. kDecay is the place of
+// the weight decay among Base's hyper-parameters. After them come `floor` and `start`: updates of
+// the table before that one make up for nothing, and are no row's last.
 template <class Base, int kDecay>
 struct DecayCaughtUp : Base {
   static constexpr int kInts = 1;  // last

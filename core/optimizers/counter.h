@@ -20,7 +20,7 @@ struct CounterRowwiseAdagrad : NoStages {
   static constexpr int kNumbers = 2;  // sum_of_squares, count
   static constexpr int kInts = 1;     // last
 
-  // Of weight decay and of the step, as one number: decay + 8 * rate.
+  // Kinds of weight decay and of the step are passed as one number: decay + 8 * rate.
   enum Decay { kNoDecay = 0, kL2, kDecoupled, kRoot, kCapped };
   enum Rate { kEqual = 0, kIncrease, kDecrease, kSgd };
 

@@ -58,8 +58,8 @@ struct NoStages {
   DYNEMB_HD void finish(RowSums2 const&, float, RowNumbers&, RowFactors&) const {}
 };
 
-// The least epsilon. A zero gradient on a zero state divides zero by epsilon, which must be zero,
-// not NaN. It is the root of the least normal float: the square of a smaller gradient may be
+// This is the least epsilon. A zero gradient on a zero state divides zero by epsilon, which must be
+// zero, not NaN. It is the root of the least normal float: the square of a smaller gradient may be
 // flushed to zero, and the quotient then stays near one. Gradients above 2^-39 give the same update
 // without it.
 constexpr float kLeastEpsilon = 0x1p-63f;
@@ -76,13 +76,13 @@ DYNEMB_HD float bias_correction(float beta, uint64_t t) {
 // The natural logarithm of a decay, for `power`; 0 and less give 0 as their powers.
 DYNEMB_HD float log_of(double decay) { return static_cast<float>(log(decay > 0.0 ? decay : 0.0)); }
 
-// The decay to the power of `count`.
+// Returns the decay to the power of `count`.
 DYNEMB_HD float power(float log_of_decay, uint32_t count) {
   return count == 0 ? 1.0f : expf(static_cast<float>(count) * log_of_decay);
 }
 
-// Updates of the table from the row's last one to this one; 1 for a row without an update. `last`
-// becomes this one, `step`. 32 bits of both: differences hold when they wrap.
+// Returns the updates of the table from the row's last one to this one; 1 for a row without an
+// update. `last` becomes this one, `step`. 32 bits of both: differences hold when they wrap.
 DYNEMB_HD uint32_t interval_of(uint32_t& last, uint32_t step) {
   auto const interval = last == 0 || step == last ? 1 : step - last;
   last = step;

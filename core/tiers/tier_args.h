@@ -76,7 +76,8 @@ struct FetchTable {
   Key const* keys;  // [num_ids], compared with those of the slots once rows were removed; or null
   int32_t const* round;  // [1] of all tables
   // [num_ids] the row of the arrays; -1: none in this round. In round 0 negative slots stay as they
-  // are, and of slots that are lost it is kLostPlace. In other rounds, those of spill rows only.
+  // are, and of slots that are lost it is kLostPlace. In other rounds only rows in spill rows have
+  // one.
   int32_t* places;
   int32_t* spilled;  // [spill_rows] the slot whose row the spill row holds, ascending
   int32_t* counts;   // [2] entries of `spilled`; distinct slots without a frame, of all rounds
@@ -113,7 +114,7 @@ struct WriteBackTable {
   int64_t count;          //
   int32_t const* slots;   // [count]
   int32_t const* rows;    // [count]
-  // Of swap_rows only.
+  // Only swap_rows reads what follows.
   int64_t num_arriving;
   int32_t const* arriving;  // [num_arriving] slots
   int32_t const* into;      // [num_arriving] rows

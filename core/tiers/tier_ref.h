@@ -47,7 +47,7 @@ enum TierCounter : int32_t {
   kTierBypassed,     // rows that a lookup or a prefetch found no frame for
   kTierWrittenBack,  // records written home
   kTierUpdatedHome,  // rows updated without a frame
-  kTierDeparted,     // rows that left the table for its ring
+  kTierDeparted,     // rows that were evicted to its ring
   kTierRingFull,     // claims that were refused since the ring was full
   kTierHeld,         // ids whose row was held
   kNumTierCounters
@@ -108,7 +108,7 @@ DYNEMB_HD int32_t owner_of(TierRef const& tier, int64_t bucket, int frame) {
   return owns ? static_cast<int32_t>(slot) : -1;
 }
 
-// A frame of a bucket that a promotion may give away. Those that go first stand first: empty ones,
+// A frame of a bucket that a promotion may reassign. Those that go first stand first: empty ones,
 // then those whose owner has the lowest score.
 struct FrameChoice {
   int32_t owner;   // its slot, or -1

@@ -92,7 +92,7 @@ bool update_slot(TableRef const& table, AnyOptimizer const& optimizer, Functor c
   return true;
 }
 
-// The random bits of some rows: of the arrays of 16 bits, where the table rounds so.
+// Holds the random bits of some rows: of the arrays of 16 bits, where the table rounds so.
 class DrawnBits {
  public:
   DrawnBits(TableRef const& table, RowUpdates const& rows) {

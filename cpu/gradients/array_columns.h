@@ -74,7 +74,7 @@ struct ArrayColumns {
     columns = static_cast<char*>(first) + slot * dim * (type == ValueType::kFloat32 ? 4 : 2);
   }
 
-  // Where they lie, or in `buffer`.
+  // Returns the columns where they lie, or converted in `buffer`.
   float* load(float* buffer) const {
     if (type == ValueType::kFloat32) return static_cast<float*>(columns);
     with_half([&](auto const* halves) { widen_columns(halves, dim, buffer); });

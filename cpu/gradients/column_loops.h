@@ -16,8 +16,8 @@
 
 namespace dynemb::cpu {
 
-// The columns of a row. A wide state that the optimizer does not have is the row itself, so that
-// every loop may read it.
+// Holds the columns of a row. A wide state that the optimizer does not have is the row itself, so
+// that every loop may read it.
 struct RowColumns {
   int32_t dim;
   float* w;

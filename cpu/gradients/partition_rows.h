@@ -12,8 +12,8 @@
 
 namespace dynemb::cpu {
 
-// Rows in the order in which they first occur; the entries of a row in order of position. One for
-// each thread, kept between partitions.
+// Holds rows in the order in which they first occur, and the entries of a row in order of position.
+// Each thread keeps one between partitions.
 class PartitionRows {
  public:
   static PartitionRows& of_this_thread() {

@@ -105,7 +105,7 @@ struct PhiloxLanes<Isa::kAvx2> {
   DYNEMB_AVX2 static __m256i mixed(__m256i product, __m256i word, __m256i key) {
     return _mm256_xor_si256(_mm256_srli_epi64(product, 32), _mm256_xor_si256(word, key));
   }
-  // The two words side by side.
+  // Joins the two words side by side.
   DYNEMB_AVX2 static __m256i joined(__m256i low, __m256i high) {
     return _mm256_blend_epi32(low, _mm256_slli_epi64(high, 32), 0xaa);
   }

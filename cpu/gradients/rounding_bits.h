@@ -17,7 +17,7 @@
 
 namespace dynemb::cpu {
 
-// One for each thread and array, kept between rows: the arrays only grow.
+// Each thread keeps one for each array between rows, so the memory only grows.
 class RoundingBits {
  public:
   // `array`: see RoundingSeed.
@@ -52,7 +52,7 @@ class RoundingBits {
     }
   }
 
-  // Of the columns of row `r`, 16 bits each.
+  // Each column of row `r` has 16 bits.
   uint16_t const* of_row(int r) const {
     return bits_.data() + size_t(r) * blocks_ * kColumnsOfBlock + first_column_;
   }

@@ -28,7 +28,7 @@ class GradientList {
     return list;
   }
 
-  // Gradients of `dim` columns, a column `width` bytes wide.
+  // Loads gradients of `dim` columns, a column `width` bytes wide.
   void load(PartitionRows const& rows, FeatureRef const* features, int32_t dim, int64_t width) {
     auto const count = rows.num_entries();
     if (gradients_.size() < count) gradients_.resize(count);
@@ -61,7 +61,7 @@ class GradientList {
   bool has_factors_ = false;
 };
 
-// T: the type of the gradients.
+// T is the type of the gradients.
 template <Isa isa, class T>
 class RowGradients {
  public:

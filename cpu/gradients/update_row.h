@@ -58,7 +58,7 @@ void subtract(float factor, float const* gradient, int32_t dim, V* row) {
   }
 }
 
-// By the optimizers that look at each column for itself.
+// This is for optimizers that look at each column for itself.
 template <class V>
 void update_row(TableRef const& table, Optimizer const& optimizer, int64_t slot,
                 float const* gradient) {

@@ -123,7 +123,7 @@ struct Lookup {
     events.add_to(table);
   }
 
-  // What a chunk counts.
+  // A chunk adds up its own events, so that threads share no counter.
   struct Events {
     uint64_t hits = 0;  // may be below 0 for a while
     uint64_t misses = 0, refused = 0, not_admitted = 0;
@@ -136,7 +136,7 @@ struct Lookup {
     }
   };
 
-  // Those that ids stand for beside themselves.
+  // Ids may stand for several uses; this counts those beyond the first.
   uint64_t further_uses(FeatureChunk const& chunk) const {
     auto const& feature = feature_of(chunk);
     uint64_t result = 0;

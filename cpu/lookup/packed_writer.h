@@ -40,7 +40,7 @@ class PackedWriter {
     }
   }
 
-  // All bags of a chunk.
+  // Writes all bags of a chunk.
   void write(FeatureChunk const& chunk) {
     prefetched_ = chunk.begin;
     end_ = chunk.end;

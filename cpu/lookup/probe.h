@@ -23,7 +23,8 @@ namespace dynemb::cpu {
 static_assert(kBucketBytes % kBucketCapacity == 0 && kGivenBytes % kBucketCapacity == 0,
               "^ kHalfBucket leads from half to half");
 
-// Ids. With half as many a core has fewer misses in flight than it could; more are no faster.
+// A group has so many ids. With half as many a core has fewer misses in flight than it could; more
+// are no faster.
 constexpr int kProbeGroup = 64;
 
 template <Isa isa>
@@ -32,7 +33,8 @@ class Probe {
   Probe(TableRef const& table, FeatureRef const& feature) : table_(table), feature_(feature) {}
 
   // Calls found(position, slot, entry) for positions in order; for a key that is not there the slot
-  // is kMissingSlot, and the entry is any. Then group_found(begin, end) after a group of them.
+  // is kMissingSlot, and the entry is any. After each group of positions it calls
+  // group_found(begin, end).
   template <class Found, class GroupFound>
   void run(int64_t begin, int64_t end, Found const& found, GroupFound const& group_found) {
     auto const groups = (end - begin + kProbeGroup - 1) / kProbeGroup;

@@ -13,7 +13,7 @@
 
 namespace dynemb::cpu {
 
-// Positions [begin, end) of a feature, and the bags that lie in them.
+// Holds the positions [begin, end) of a feature, and the bags that lie in them.
 struct FeatureChunk {
   int32_t feature;
   int64_t begin, end;
@@ -29,7 +29,8 @@ inline std::vector<FeatureChunk> cut_ids(FeatureRef const* features, int32_t f, 
   return chunks;
 }
 
-// About `grain` ids a chunk, and whole bags. Positions outside of all bags belong to a chunk too.
+// Cuts features into chunks of about `grain` ids and whole bags. Positions outside of all bags
+// belong to a chunk too.
 inline std::vector<FeatureChunk> cut_bags(FeatureRef const* features, int32_t num_features,
                                           int64_t grain) {
   std::vector<FeatureChunk> chunks;

@@ -14,10 +14,10 @@
 
 namespace dynemb::cpu {
 
-// Of one call. An array is moved if calls see it again and again, as a table that is updated in
-// place; an array that is seen once only (a table that was copied) is not. A call moves some pages
-// and later calls the rest, so no step takes long. It is a hint and cannot fail: where the system
-// has no such pages, or they are switched off, nothing happens.
+// Moves the arrays of one call to huge pages. An array is moved if calls see it again and again, as
+// a table that is updated in place; an array that is seen once only (a table that was copied) is
+// not. A call moves some pages and later calls the rest, so no step takes long. It is a hint and
+// cannot fail: where the system has no such pages, or they are switched off, nothing happens.
 class HugePages {
  public:
   void prefer(void const* address, size_t bytes);

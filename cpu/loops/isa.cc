@@ -11,7 +11,7 @@
 namespace dynemb::cpu {
 namespace {
 
-// Of those in the build.
+// Chooses among the instruction sets of the build.
 Isa best_isa() {
 #ifdef DYNEMB_X86
   __builtin_cpu_init();

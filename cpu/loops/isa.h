@@ -23,8 +23,8 @@ enum class Isa : int { kPortable = 0, kAvx2 = 1, kAvx512 = 2 };
 template <Isa isa>
 using IsaConstant = std::integral_constant<Isa, isa>;
 
-// The best that this machine and this build have. DYNEMB_CPU_ISA=portable, avx2 or avx512 in the
-// environment selects a lesser one. Decided once.
+// Returns the best instruction set that this machine and this build have. DYNEMB_CPU_ISA=portable,
+// avx2 or avx512 in the environment selects a lesser one. Decided once.
 Isa isa_in_use();
 
 // DYNEMB_PORTABLE removes everything that is written for x86, and DYNEMB_WITHOUT_AVX2 and

@@ -108,7 +108,7 @@ void float8_values(Integers const& codes, Floats* to) {
   memcpy(to, &signed_bits, sizeof(*to));
 }
 
-// Values of the columns from `column` on, an even one, without their scale.
+// Loads values of the columns from `column` on, an even one, without their scale.
 template <Isa isa, RowCode code, class Floats>
 void load_codes(uint8_t const* codes, int32_t column, Floats* to) {
   auto const* const from = codes + code_offset(code, column);

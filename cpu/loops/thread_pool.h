@@ -21,7 +21,7 @@ struct ThreadPool {
 
 namespace detail {
 
-// The chunks of one loop. Helpers that start late find nothing left, so the caller waits for
+// Holds the chunks of one loop. Helpers that start late find nothing left, so the caller waits for
 // chunks, never for helpers, and a busy pool cannot block it.
 struct Loop {
   explicit Loop(int64_t chunks) : num_chunks(chunks) {}

@@ -16,8 +16,8 @@
 namespace dynemb::cpu {
 namespace {
 
-// By the upper half of the hash, three digits. What is left out makes a difference for one pair of
-// ids in billions: such ties are found, and sorted by all bits.
+// Ids are sorted by the upper half of the hash, in three digits. What is left out makes a
+// difference for one pair of ids in billions: such ties are found, and sorted by all bits.
 constexpr int kDigitBits = 11;
 constexpr int kPasses = 3;
 constexpr size_t kDigits = size_t{1} << kDigitBits;

@@ -12,7 +12,7 @@ namespace dynemb::cpu::store {
 // CRC-32C (Castagnoli) of some bytes; goes on from the checksum of the bytes before, 0 at first.
 uint32_t crc32c(uint32_t before, void const* data, size_t size);
 
-// The same without instructions for it.
+// Computes the same without the processor's instruction.
 uint32_t crc32c_portable(uint32_t before, void const* data, size_t size);
 
 }  // namespace dynemb::cpu::store

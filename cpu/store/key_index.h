@@ -11,8 +11,8 @@
 
 namespace dynemb::cpu::store {
 
-// An open-addressing table with linear probing. The position of a key grows with its hash, so the
-// table can have any size, and grows by a third.
+// This is an open-addressing table with linear probing. The position of a key grows with its hash,
+// so the table can have any size, and grows by a third.
 class KeyIndex {
  public:
   using Place = uint64_t;

@@ -34,7 +34,7 @@ void for_each_key(KeyIndex const& index, uint64_t const* keys, uint64_t count,
   }
 }
 
-// Sorted by key, with the last row of each.
+// Sorts rows by key and keeps the last one of each.
 Rows sorted(uint64_t const* keys, unsigned char const* payload, uint64_t count) {
   Rows rows;
   rows.payload = payload;

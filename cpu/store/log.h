@@ -39,7 +39,7 @@ class Log {
 
   // Writes rows into the segment that was started. Of a key that comes twice the last row counts.
   void put(uint64_t const* keys, unsigned char const* payload, uint64_t count);
-  // Zeros where a key has no row. Reads with several threads.
+  // Reads rows with several threads; zeros where a key has none.
   void get(uint64_t const* keys, uint64_t count, bool* found, unsigned char* payload) const;
   void contains(uint64_t const* keys, uint64_t count, bool* found) const;
   uint64_t discard(uint64_t const* keys, uint64_t count);

@@ -23,7 +23,7 @@ void for_each_slot(TableRef const& table, int64_t bucket, Function const& functi
   for (int i = 0; i < kBucketCapacity; ++i) function(entries[i], slot + i);
 }
 
-// The same, for the slots of some buckets.
+// Visits the slots of some buckets in the same way.
 template <class Function>
 void for_each_slot(TableRef const& table, int64_t begin, int64_t end, Function const& function) {
   for (auto bucket = begin; bucket < end; ++bucket) for_each_slot(table, bucket, function);

@@ -55,7 +55,7 @@ class Products {
     }
   }
 
-  // A block of rows of the product, and so many of its columns.
+  // Computes a block of rows of the product, and so many of its columns.
   template <int kColumns>
   void columns(int32_t block, float const* suffix, int32_t first, float* out) const {
     Floats8 sums[kColumns][2] = {};

@@ -79,7 +79,7 @@ class SuffixGradients {
     }
   }
 
-  // Side by side, so that the sums below read them in order.
+  // Prefixes are copied side by side, so that the sums below read them in order.
   void copy_prefixes(int64_t begin, int64_t end) {
     auto* to = prefixes_;
     for (auto at = begin; at < end; ++at) {

@@ -47,7 +47,7 @@ void zero_rows_without_suffix(PairRowsOf<float> const& args, ThreadPool const& p
   });
 }
 
-// Rows m to m + kRows of a product.
+// Computes rows m to m + kRows of a product.
 template <int kRows>
 void multiply(PairShape const& shape, float const* prefix, float const* suffix, int32_t m,
               float* out) {

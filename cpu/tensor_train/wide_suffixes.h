@@ -64,11 +64,11 @@ inline void add_block(float const* a, int64_t a_row, int64_t a_term, float const
   }
 }
 
-// Of any sizes (cpu/tensor_train/pair_rows.cc, pair_gradients.cc).
+// These take any sizes (cpu/tensor_train/pair_rows.cc, pair_gradients.cc).
 void float_pair_rows(PairRowsOf<float> const& args, ThreadPool const& pool);
 void float_pair_gradients(PairGradientsOf<float> const& args, ThreadPool const& pool);
 
-// Of wide suffixes.
+// These take wide suffixes only.
 void wide_pair_rows(PairRowsOf<float> const& args, ThreadPool const& pool);
 void wide_pair_gradients(PairGradientsOf<float> const& args, ThreadPool const& pool);
 

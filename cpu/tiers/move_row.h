@@ -58,7 +58,7 @@ void prefetch_row(TableRef const& table, int64_t row) {
   }
 }
 
-// Between two tables of one shape, or within one.
+// The tables have one shape, or are one table.
 inline void copy_row_between(TableRef const& from, int64_t row, TableRef const& to, int64_t place) {
   memcpy(row_bytes_at(to, place), row_bytes_at(from, row), size_t(row_bytes_of(from)));
   for (int s = 0; s < from.num_states; ++s) {

@@ -22,7 +22,7 @@ inline void prefer_pages(HugePages& pages, TableRef const& table, TierRef const&
   pages.prefer(tier.homes, size_t(table.local_buckets * kBucketCapacity * tier.record_bytes));
 }
 
-// Of all tables of a call.
+// Requests huge pages for the arrays of all tables of a call.
 template <class Args>
 void prefer_pages(Args const& args) {
   HugePages pages;

@@ -46,8 +46,8 @@ class Promoter {
   }
 
  private:
-  // Distinct slots without a frame, in order. Counts hits and misses. `into` says of each position
-  // which frame its slot has, until rows arrive.
+  // Returns the distinct slots without a frame, in order. Counts hits and misses. `into` says of
+  // each position which frame its slot has, until rows arrive.
   std::vector<int32_t> find_newcomers() {
     auto pieces = pieces_for(args_.num_ids);
     std::atomic<uint64_t> hits{0}, misses{0};
@@ -100,7 +100,7 @@ class Promoter {
     for (int frame = 0; frame < tier_.frames; ++frame) owners[frame] &= ~kTakenFrame;
   }
 
-  // Where pieces of whole buckets begin, and the end.
+  // Cuts slots into pieces of whole buckets; returns where they begin, and the end.
   static std::vector<size_t> cut(std::vector<int32_t> const& slots) {
     std::vector<size_t> begins{0};
     for (size_t i = 1; i < slots.size(); ++i) {

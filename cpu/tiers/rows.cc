@@ -14,7 +14,7 @@
 namespace dynemb::cpu {
 namespace {
 
-// In place of the slot of a fresh row: an id without one, but for its initializer.
+// This replaces the slot of a fresh row, which reads as an id without one, but for its initializer.
 constexpr int32_t kFreshSlot = -5;
 
 // Numbers below `num_rows` are rows of the arrays, the others slots of home records.

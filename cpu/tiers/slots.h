@@ -32,8 +32,8 @@ inline uint32_t* owner_word(TierRef const& tier, int32_t slot, int frame) {
   return tier.owners + frame_row(tier, slot / kBucketCapacity, frame);
 }
 
-// The row of the arrays that the place of a live slot names, or -1. Owners are not read: they say
-// the same in arrays that no one has damaged, and cost a cache miss for each id.
+// Returns the row of the arrays that the place of a live slot names, or -1. Owners are not read:
+// they say the same in arrays that no one has damaged, and cost a cache miss for each id.
 inline int64_t placed_row(TierRef const& tier, int32_t slot) {
   auto const frame = tier.place[slot] - 1;
   if (frame >= static_cast<uint32_t>(tier.frames)) return -1;
@@ -60,7 +60,7 @@ inline Pieces pieces_for(int64_t count) {
   return Pieces(size_t((count + kSlotsPerPiece - 1) / kSlotsPerPiece));
 }
 
-// All of them, each once, in order.
+// Returns all slots, each once, in order.
 inline std::vector<int32_t> distinct(Pieces const& pieces) {
   size_t total = 0;
   for (auto const& each : pieces) total += each.size();

@@ -44,7 +44,7 @@ struct AnyTable {
   bool skips_nonfinite;
 };
 
-// Tables of one optimizer.
+// Holds the tables of one optimizer.
 struct AnyCall {
   int32_t num_tables;
   AnyTable tables[kMaxTables];
@@ -87,8 +87,8 @@ class AnyRow {
     for (int s = Functor::kWide; s < kNumStates; ++s) prefetch_line(number(s));
   }
 
-  // By all lanes of the tile. All that a row of one step needs is on its way before anything is
-  // looked at: what is loaded behind a test would make the row wait for the memory once more.
+  // All lanes of the tile call this. All that a row of one step needs is on its way before anything
+  // is looked at: what is loaded behind a test would make the row wait for the memory once more.
   __device__ __forceinline__ void update() {
     auto const has_columns = in_registers_ && tile_.first_column() < table_.dim;
     RawColumns raw{};
@@ -329,7 +329,7 @@ __device__ __forceinline__ void update_any_rows(AnyTable const& table, Format fo
     auto const place = first + r * tiles;
     slots[r] = place < table.capacity ? table.slots[place] : kPaddingSlot;
   }
-  // Else a row would be asked for only after the one before it is stored. Registers hold one row.
+  // Else a row would be loaded only after the one before it is stored. Registers hold one row.
 #pragma unroll
   for (int r = 1; r < kRowsOfTile; ++r) {
     if (slots[r] < 0) continue;

@@ -83,7 +83,7 @@ struct FunctorRows {
     return kWide > 0 && writes_states_late(table) ? *state_at(table, 0, slot) : 0.0f;
   }
 
-  // By all lanes of the tile.
+  // All lanes of the tile call this.
   template <class Format>
   __device__ __forceinline__ void update(RowTile const& tile, Format format, Row const& row,
                                          int32_t column, Loaded const& loaded,
@@ -128,7 +128,7 @@ struct FunctorRows {
     return columns;
   }
 
-  // Each column of the gradient, then its norm.
+  // Bounds each column of the gradient, then its norm.
   __device__ __forceinline__ void clip(RowTile const& tile, AnyOptimizer const& optimizer,
                                        Columns& own) const {
     if (optimizer.clip_value > 0.0f) {

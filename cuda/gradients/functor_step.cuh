@@ -16,7 +16,7 @@
 
 namespace dynemb::cuda {
 
-// Four columns of a row. Those past its end are zeros, and add nothing to a sum.
+// Holds four columns of a row. Those past its end are zeros, and add nothing to a sum.
 template <int kWide>
 struct AnyColumns {
   float w[4], g[4];
@@ -45,8 +45,8 @@ __device__ __forceinline__ void add_columns(Functor const& functor, RowFactors c
   }
 }
 
-// Sums of all lanes of a tile. Two are exchanged side by side: one after the other would take twice
-// the time of a chain of exchanges.
+// Returns the sums of all lanes of a tile. Two are exchanged side by side: one after the other
+// would take twice the time of a chain of exchanges.
 template <int kSums>
 __device__ __forceinline__ RowSums2 sums_of_tile(RowTile const& tile, RowSums2 sums) {
   if constexpr (kSums == 1) return {sum_of_tile(tile, sums.a), 0.0f};
@@ -61,7 +61,8 @@ __device__ __forceinline__ RowSums2 sums_of_tile(RowTile const& tile, RowSums2 s
   return sums;
 }
 
-// By all lanes of a tile, each with the sums of its own columns. Whether the row may be updated.
+// All lanes of a tile call this, each with the sums of its own columns. It returns whether the row
+// may be updated.
 template <int k, class Functor>
 __device__ __forceinline__ bool finish_stage(Functor const& functor, RowTile const& tile,
                                              int32_t dim, bool skips_nonfinite, RowSums2 sums,

@@ -34,8 +34,8 @@ struct LongRuns {
   int32_t stride;  // a multiple of 4
 };
 
-// Scratch rows of one run, `step` pieces apart. num_pieces: of the run, or more if its last piece
-// is none of these.
+// Holds the scratch rows of one run, `step` pieces apart. num_pieces: of the run, or more if its
+// last piece is none of these.
 template <int kPiece>
 struct PartialRows {
   int64_t run_start;

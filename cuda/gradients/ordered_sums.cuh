@@ -36,7 +36,7 @@ struct OrderedSumsCall {
   float* partial;  // [blocks, 2, dim]: see OrderedBlock
 };
 
-// Of one position.
+// Reads the keys of single positions.
 struct OrderedKeys {
   OrderedSumsCall const& call;
 
@@ -64,8 +64,8 @@ __device__ __forceinline__ float4* partial_sum(OrderedSumsCall const& call, int6
   return reinterpret_cast<float4*>(call.partial + (2 * block + which) * call.dim + column);
 }
 
-// The positions of a block. Of each tile it keeps two sums: 0, of the run that comes from the tile
-// before, as far as it lies here; 1, of the run that begins here and goes on.
+// Holds the positions of a block. Of each tile it keeps two sums: 0, of the run that comes from the
+// tile before, as far as it lies here; 1, of the run that begins here and goes on.
 template <int kLanes, ValueType kType>
 struct OrderedBlock {
   static constexpr int kTiles = kOrderedSpan / kLanes;
@@ -229,8 +229,8 @@ struct OrderedRuns {
     return key == keys.at(last + 1) ? key : -1;
   }
 
-  // Blocks behind one that have some of its last run; 0: that run does not begin there. By all
-  // lanes of a warp.
+  // Counts the blocks behind one that have some of its last run; 0 if that run does not begin
+  // there. All lanes of a warp call this.
   __device__ __forceinline__ int64_t blocks_behind(int64_t block) const {
     auto const keys = OrderedKeys{call};
     auto const key = going_on(block);
@@ -246,7 +246,7 @@ struct OrderedRuns {
     }
   }
 
-  // Every `step`-th sum of blocks from `first` on, of `count`.
+  // Returns every `step`-th sum of blocks from `first` on, of `count`.
   __device__ __forceinline__ float4 sum_of(int64_t block, int64_t first, int64_t count,
                                            int64_t step) const {
     float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
@@ -265,7 +265,7 @@ struct OrderedRuns {
     return sum;
   }
 
-  // The sum over the tiles of a warp, in all of them.
+  // Returns the sum over the tiles of a warp, in all of them.
   static __device__ __forceinline__ float4 over_tiles(float4 sum) {
 #pragma unroll
     for (int distance = kLanes; distance < 32; distance *= 2) {
@@ -287,7 +287,7 @@ struct OrderedRuns {
     store(block, over_tiles(sum_of(block, lane_id() / kLanes, count, kTiles)));
   }
 
-  // By all threads of a block.
+  // All threads of a block call this.
   __device__ __forceinline__ void add_together(int64_t block, int64_t count) const {
     auto const tile = warp() * kTiles + lane_id() / kLanes;
     auto const sum = over_tiles(sum_of(block, tile, count, kOrderedWarps * kTiles));
@@ -326,7 +326,7 @@ __global__ void __launch_bounds__(kOrderedSpan)
 
 inline int64_t ordered_partial_rows(int64_t items) { return 2 * ceil_div(items, kOrderedSpan); }
 
-// Whether the kernels here make the sums of a call. `partial_rows` of its dim are there.
+// Returns whether the kernels here make the sums of a call. `partial_rows` of its dim are there.
 inline bool has_ordered_sums(ReduceArgs const& args, int64_t partial_rows) {
   auto const& feature = args.features[0];
   auto const& sums = args.sums[0];

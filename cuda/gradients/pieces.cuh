@@ -110,7 +110,7 @@ template <int kPositions>
 struct PositionBits {
   unsigned words[kPositions / 32 + 1];
 
-  // The bits from `first` on: 64 - first % 32 of them.
+  // Returns the bits from `first` on: 64 - first % 32 of them.
   __device__ __forceinline__ uint64_t from(int first) const {
     auto const* const word = words + first / 32;
     return (uint64_t{word[0]} | uint64_t{word[1]} << 32) >> (first % 32);
@@ -218,7 +218,7 @@ struct PieceCutter {
     memory.max_dim = 1;
   }
 
-  // The last head at or before position `i` of the block.
+  // Returns the last head at or before position `i` of the block.
   __device__ __forceinline__ int64_t start_of_run_at(int i) const {
     auto word = i / 32;
     auto bits = memory.heads.words[word] & (kFullWarp >> (31 - i % 32));

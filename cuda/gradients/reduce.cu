@@ -95,7 +95,7 @@ struct ClearCall {
   RowSums const* targets;
 };
 
-// A row of blocks for each table. Sums that have a place each are not cleared.
+// Each table has a row of blocks. Sums that have a place each are not cleared.
 __global__ void __launch_bounds__(kThreads) clear_kernel(ClearCall const call) {
   auto const& target = call.targets[blockIdx.y];
   if (target.unique_slots == nullptr) return;

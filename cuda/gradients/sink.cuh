@@ -35,7 +35,8 @@
 
 namespace dynemb::cuda {
 
-// Where the states of a row lie. Found once for a piece: it takes six words of the table.
+// Says where the states of a row lie. It is made once for a piece, since it takes six words of the
+// table.
 template <int kStates>
 struct StateRows {
   float* rows[kStates];
@@ -63,7 +64,7 @@ __device__ __forceinline__ StateRows<0> state_rows<0>(TableRef const&, int32_t) 
   return {};
 }
 
-// A row with a complete sum.
+// Holds a row with a complete sum.
 template <int kStates>
 struct SummedRow {
   TableRef const& table;
@@ -121,14 +122,14 @@ constexpr uint32_t kNoRateBits = 0x7fc0'5417u;
 
 __device__ __forceinline__ bool is_no_rate(float rate) { return float_bits(rate) == kNoRateBits; }
 
-// By all lanes of a tile.
+// All lanes of a tile call this.
 __device__ __forceinline__ bool all_of_tile(RowTile const& tile, bool value) {
   if (tile.lanes == 32) return __all_sync(kFullWarp, value) != 0;
   return __all_sync(tile.mask(), value) != 0;
 }
 
-// Of all lanes of a tile; the same bits in each. A tile that is a warp, the usual one, needs
-// neither mask nor questions.
+// Adds up the values of all lanes of a tile; each gets the same bits. A tile that is a warp, the
+// usual one, needs no mask.
 __device__ __forceinline__ float sum_of_tile(RowTile const& tile, float value) {
   if (tile.lanes == 32) {
 #pragma unroll

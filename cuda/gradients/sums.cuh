@@ -33,10 +33,10 @@ __device__ __forceinline__ auto format_of(GradientRow const& row) {
   }
 }
 
-// One tile, which sums the pieces that begin among its share of the block's positions. It walks
-// over these positions, a few gradients at a time, whatever rows they belong to. So as many loads
-// are in flight in a run of thirty as in thirty rows of one position each. All lanes of a tile take
-// the same branches, and there are few: a branch makes all loads behind it wait.
+// A tile sums the pieces that begin among its share of the block's positions. It walks over these
+// positions, a few gradients at a time, whatever rows they belong to. So as many loads are in
+// flight in a run of thirty as in thirty rows of one position each. All lanes of a tile take the
+// same branches, and there are few: a branch makes all loads behind it wait.
 template <class Formats, class Shape, class SortKey, class Sink>
 struct PieceSummer {
   static constexpr int kAhead = Sink::kAhead;  // gradients in flight, and the rows they complete
@@ -74,7 +74,7 @@ struct PieceSummer {
     return (warp * tile.per_warp + tile.index) * positions_of_share();
   }
 
-  // The bits of the share's positions.
+  // Returns the bits of the share's positions.
   __device__ __forceinline__ unsigned begins_of(PositionBits<kPositions> const& bits) const {
     if (share() >= kPositions) return 0;
     return static_cast<unsigned>(bits.from(share())) & (kFullWarp >> (32 - positions_of_share()));
@@ -86,7 +86,7 @@ struct PieceSummer {
     return begin + (next == 0 ? kPiece : min(next, kPiece)) - 1;
   }
 
-  // Shared memory is near and registers are few: an piece_end is read again where it is needed.
+  // Shared memory is near and registers are few: piece_end is read again where it is needed.
   __device__ __forceinline__ Row row_of(EndOfRow const& piece_end, int32_t position) const {
     auto const& table = call.view.tables[piece_end.table];
     auto const dim = memory.rows[position].dim();
@@ -150,7 +150,7 @@ struct PieceSummer {
     }
   };
 
-  // The sums of the rows in flight.
+  // Holds the sums of the rows in flight.
   struct Sums {
     float4 of[kAhead];
   };
@@ -377,7 +377,7 @@ struct PieceSummer {
   }
 };
 
-// On a multiprocessor at the same time. A small batch has no more.
+// A multiprocessor runs so many blocks at the same time. A small batch has no more.
 template <class Shape, class Sink>
 constexpr int kBlocksAtOnce =
     (Shape::minimizes_latency ? std::min(Sink::kWarps, 32) : Sink::kWarps) / Shape::warps;

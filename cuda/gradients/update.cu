@@ -67,7 +67,7 @@ bool skips_any(UpdateArgs const& args) {
   return std::any_of(args.tables, args.tables + args.num_tables, skips);
 }
 
-// How many tables round stochastically.
+// Returns how many tables round stochastically.
 int rounding_tables(UpdateArgs const& args) {
   return static_cast<int>(
       std::count_if(args.tables, args.tables + args.num_tables,

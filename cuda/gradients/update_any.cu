@@ -62,7 +62,7 @@ struct AnyScratch {
   }
 };
 
-// The reduction of the same batch. Each table has its part of the scratch memory, at a row's
+// Makes the reduction of the same batch. Each table has its part of the scratch memory, at a row's
 // stride.
 std::unique_ptr<ReduceArgs> reduction_of(UpdateArgs const& args, AnyScratch const& scratch) {
   auto reduce = std::make_unique<ReduceArgs>();
@@ -112,7 +112,7 @@ AnyTable any_table(TableRef const& from, RowSums const& sums, AnyOptimizer const
   return table;
 }
 
-// The tables of one optimizer. Returns how many blocks their rows take.
+// Fills in the tables of one optimizer. Returns how many blocks their rows take.
 int64_t fill(UpdateArgs const& args, ReduceArgs const& reduce, AnyScratch const& scratch,
              OptimizerKind kind, AnyCall* call) {
   call->num_tables = 0;

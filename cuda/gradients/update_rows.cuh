@@ -30,8 +30,8 @@ __device__ __forceinline__ FloatVectors state_format(Vectors<kType>, Row const&,
 // registers, and so lets more warps wait for memory at the same time.
 constexpr int kAnyKind = -1;
 
-// Of SGD, Adagrad, row-wise Adagrad, Adam: gradients of a tile in flight, and warps of a
-// multiprocessor. Both need registers: more of one means less of the other.
+// These are, of SGD, Adagrad, row-wise Adagrad and Adam, the gradients of a tile in flight, and the
+// warps of a multiprocessor. Both need registers: more of one means less of the other.
 constexpr int kAheadOf[] = {3, 2, 4, 2};
 constexpr int kWarpsOf[] = {36, 32, 32, 32};
 

@@ -37,7 +37,7 @@ struct CallArgs {
   int32_t items_per_warp[Size::features];    // in that grid
 };
 
-// The same in device memory.
+// Holds the same call in device memory.
 struct CallView {
   int32_t num_tables;
   int32_t num_features;
@@ -49,8 +49,8 @@ struct CallView {
   uint32_t items_of_each;  // feature, if all have as many; else 0
 };
 
-// An array of a kernel's parameter, read as any other memory: by all lanes at once. Lanes that read
-// different places of a constant are served one after the other.
+// Makes an array of a kernel's parameter readable as any other memory, by all lanes at once. Lanes
+// that read different places of a constant are served one after the other.
 template <class T>
 __device__ __forceinline__ T const* in_memory(T const* parameter) {
 #ifdef __CUDA_ARCH__
@@ -134,7 +134,7 @@ struct Cut {
   int32_t per_warp;
 };
 
-// The features of a table side by side, otherwise in the order given.
+// Puts the features of a table side by side, otherwise in the order given.
 template <class Args>
 void order_by_table(Args const& args, int32_t* order) {
   for (int32_t f = 0; f < args.num_features; ++f) order[f] = f;
@@ -179,7 +179,7 @@ int64_t fill_call(Args const& args, CutFunction const& cut, CallArgs<Size>* call
   return blocks;
 }
 
-// One thread an id.
+// Cuts a feature so that each id has a thread.
 inline Cut cut_ids(FeatureRef const& feature) { return {feature.num_ids, 32}; }
 
 template <class Args>

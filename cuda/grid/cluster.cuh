@@ -14,7 +14,7 @@
 
 namespace dynemb::cuda {
 
-// Of the block in its cluster.
+// Returns the number of the block in its cluster.
 __device__ __forceinline__ uint32_t cluster_rank() {
   uint32_t rank = 0;
 #if __CUDA_ARCH__ >= 900
@@ -31,7 +31,8 @@ __device__ __forceinline__ uint32_t cluster_size() {
   return size;
 }
 
-// By all threads of the cluster. What they wrote before they arrived, all can read after the wait.
+// All threads of the cluster call this. What they wrote before they arrived, all can read after the
+// wait.
 __device__ __forceinline__ void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
@@ -128,8 +129,8 @@ int query_most_clusters(void (*kernel)(Call), ClusterShape const& shape) {
   return 0;
 }
 
-// The same, found once for each device and size of a cluster: for one number of threads and bytes
-// of a kernel. It also sets the kernel's attributes: call it before the launch.
+// Keeps that number for each device and size of a cluster, for one number of threads and bytes of a
+// kernel. It also sets the kernel's attributes: call it before the launch.
 template <auto kKernel>
 int most_clusters(ClusterShape const& shape) {
   constexpr int kDevices = 64, kSizes = 17;

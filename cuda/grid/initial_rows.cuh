@@ -99,7 +99,7 @@ struct SlotFiller {
     return to_float(BFloat16{kUnwrittenHalf});
   }
 
-  // The optimizer states of such a slot.
+  // Fills the optimizer states of such a slot.
   __device__ __forceinline__ void fill_states(RowTile const& tile, int32_t slot) const {
     if (writes_late) return fill_state(tile, 0, slot, mark(), min(width[0], kMarkColumns));
 #pragma unroll

@@ -40,7 +40,7 @@ __device__ __forceinline__ int32_t code_bytes(Packed<kCode> /*format*/, int32_t 
   return code_offset(kCode, columns);
 }
 
-// The scale of a row; 0 unless `wanted`. Without a branch, as load_quad_if.
+// Loads the scale of a row; 0 unless `wanted`. There is no branch, as in load_quad_if.
 __device__ __forceinline__ float load_scale_if(bool wanted, void const* rows, int32_t row,
                                                uint32_t row_bytes) {
   auto const* const from =
@@ -115,7 +115,7 @@ __device__ __forceinline__ float4 floats_of_integers(uint32_t codes) {
 #endif
 }
 
-// Without the scale.
+// The scale is not applied here.
 template <RowCode kCode>
 __device__ __forceinline__ float4 to_floats(Packed<kCode> /*format*/, RawQuad const& quad) {
   auto const codes = quad.word[0];

@@ -24,14 +24,14 @@ struct CounterUpdates {
   uint64_t values[2];
 };
 
-// Of one table.
+// Says which counters of one table change, and how.
 struct CounterRows {
   CounterUpdates updates;
   uint64_t* counters;
   int32_t num_rows;
 };
 
-// One of several that work together.
+// Numbers one of several that work together.
 struct Share {
   int32_t rank;
   int32_t size;
@@ -44,7 +44,7 @@ struct Prologue {
   Op op;  // begin(share): by most threads; begin_table(call, table, t): once for each table
 };
 
-// By all lanes of a warp.
+// All lanes of a warp call this.
 __device__ __forceinline__ void set_counters(CounterRows const table) {
   for (auto row = lane_id(); row < table.num_rows; row += 32) {
     auto* const counters = table.counters + row * kNumCounters;

@@ -32,7 +32,7 @@ __device__ __forceinline__ float4 rounded_quad(RoundingSeed const& seed, Key key
 // The largest magnitude to which 16 random bits can be added without a carry into infinity.
 constexpr uint32_t kLargestRounded = 0x7f7f0000u;
 
-// Of all four; NaN if one is NaN.
+// Returns the largest magnitude of four numbers; NaN if one is NaN.
 __device__ __forceinline__ float largest_magnitude(float4 const& v) {
 #ifdef __CUDA_ARCH__
   float largest;
@@ -50,7 +50,7 @@ __device__ __forceinline__ float largest_magnitude(float4 const& v) {
 #endif
 }
 
-// The same as the words that are stored. Added to all of its bits, the random ones round a finite
+// Rounds to the words that are stored. Added to all of its bits, the random ones round a finite
 // number as they would its magnitude: a carry out of it would mean infinity. So large a number, and
 // any that is not finite, is rare, and takes the longer way.
 __device__ __forceinline__ uint2 rounded_halves(RoundingSeed const& seed, Key key, uint32_t quad,
@@ -72,7 +72,7 @@ __device__ __forceinline__ uint2 rounded_halves(RoundingSeed const& seed, Key ke
   return {sums[0] >> 16 | (sums[1] & 0xffff0000u), sums[2] >> 16 | (sums[3] & 0xffff0000u)};
 }
 
-// One function, not a part of each optimizer's loop. Precondition: type is one of 16 bits.
+// This is one function, not a part of each optimizer's loop. Precondition: type is one of 16 bits.
 inline __device__ __noinline__ float4 rounded_quad(RoundingSeed const& seed, Key key, uint32_t quad,
                                                    ValueType type, float4 v) {
   if (type == ValueType::kBFloat16) return rounded_quad<BFloat16>(seed, key, quad, v);

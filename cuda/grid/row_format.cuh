@@ -50,7 +50,7 @@ struct RawQuad {
   uint32_t word[4];
 };
 
-// Asks for the memory around an address without waiting for it.
+// Loads the memory around an address into L2 without waiting for it.
 __device__ __forceinline__ void prefetch_line(void const* address) {
 #ifdef __CUDA_ARCH__
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
@@ -124,7 +124,7 @@ __device__ __forceinline__ Byte* nth_row(Byte* rows, uint32_t row, uint32_t row_
 #endif
 }
 
-// Precondition of all below: 0 <= column < dim. Columns from dim on read as zeros.
+// All below require 0 <= column < dim. Columns from dim on read as zeros.
 
 template <ValueType kType>
 __device__ __forceinline__ RawQuad load_quad(Vectors<kType>, char const* row, int32_t column,
@@ -310,7 +310,7 @@ __device__ __forceinline__ float4 to_floats(Format format, RawQuad const& word, 
   }
 }
 
-// Quads side by side. If they are two, all of their columns exist.
+// Stores quads side by side. If they are two, all of their columns exist.
 template <bool kStreaming, class Format, int kQuads>
 __device__ __forceinline__ void store_quads(Format format, char* row, int32_t column, int32_t dim,
                                             float4 const (&values)[kQuads]) {

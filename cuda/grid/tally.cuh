@@ -25,8 +25,8 @@ struct Tally {
     __syncthreads();
   }
 
-  // An event for an id or a row. Their sum has room: a device has fewer than 2^31 slots, and a call
-  // fewer than 2^30 ids (xla_ffi/limits.h).
+  // Counts an event for an id or a row. Their sum has room: a device has fewer than 2^31 slots, and
+  // a call fewer than 2^30 ids (xla_ffi/limits.h).
   __device__ void add(int32_t table, int kind, uint32_t events = 1) const {
     atomicAdd(&counts[table][kind], events);
   }

@@ -30,12 +30,12 @@ constexpr unsigned kFullWarp = 0xffffffffu;
 __device__ __forceinline__ int lane_id() { return static_cast<int>(threadIdx.x % 32); }
 __device__ __forceinline__ unsigned lanes_below() { return (1u << lane_id()) - 1u; }
 
-// Lanes from `first` on, `width` of them.
+// Returns the lanes from `first` on, `width` of them.
 __device__ __forceinline__ unsigned lane_mask(int first, int width) {
   return (kFullWarp >> (32 - width)) << first;
 }
 
-// The sum over the lanes up to this one. Reached by all lanes of a warp.
+// Returns the sum over the lanes up to this one. Reached by all lanes of a warp.
 __device__ __forceinline__ uint32_t sum_up_to_lane(uint32_t value) {
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
@@ -45,7 +45,7 @@ __device__ __forceinline__ uint32_t sum_up_to_lane(uint32_t value) {
   return value;
 }
 
-// The sum over all lanes. Reached by all lanes of a warp.
+// Returns the sum over all lanes. Reached by all lanes of a warp.
 template <class Number>
 __device__ __forceinline__ Number sum_of_warp(Number value) {
 #pragma unroll

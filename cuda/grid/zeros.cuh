@@ -14,7 +14,7 @@ struct Zeros {
   uint64_t* array;
   uint32_t count;
 
-  // By block `rank` of `size`.
+  // Block `rank` of `size` clears its share.
   __device__ __forceinline__ void clear(uint32_t rank, uint32_t size) const {
     auto const step = size * blockDim.x;
     for (auto i = rank * blockDim.x + threadIdx.x; i < count; i += step) array[i] = 0;

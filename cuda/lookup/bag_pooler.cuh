@@ -16,8 +16,8 @@ namespace dynemb::cuda {
 
 constexpr int kCachedSlots = 128;  // of the bags of a warp; the others are read back
 
-// Rows of a tile that pools: with more there are no registers, of which packed ones take fewer.
-// Weights and initial rows take some too.
+// A tile that pools has so many rows in flight: for more there are no registers, of which packed
+// ones take fewer. Weights and initial rows take some too.
 template <class In, bool kPlain>
 constexpr int kPooledInFlight = !kIsPacked<In> ? 5
                                 : kPlain       ? 10
@@ -34,14 +34,14 @@ __host__ __device__ __forceinline__ bool pools(FeatureRef const& feature) {
   return feature.pooling == Pooling::kSum && (feature.bag_size != 1 || feature.weights != nullptr);
 }
 
-// Of one warp, in shared memory.
+// Each warp has one in shared memory.
 struct BagCache {
   int32_t slots[kCachedSlots];
   float factors[kCachedSlots];  // of the first bags: 1 / ids, padding left out (kMean only)
   int32_t num_ids;              // of all bags
 };
 
-// Rows: a RowCopier.
+// Rows is a RowCopier.
 template <class Rows>
 struct BagPooler {
   static constexpr int kIds = Rows::kPooledIds;  // of a lane
@@ -110,7 +110,7 @@ struct BagPooler {
     return count == 0 ? 0.0f : 1.0f / static_cast<float>(count);
   }
 
-  // A lane a bag.
+  // Each bag has a lane.
   __device__ __forceinline__ void find_factors(int32_t const* slots, int64_t last_bag) const {
     auto* const scale = rows.here.feature.scale;
     for (auto bag = first_bag + lane_id(); bag < last_bag; bag += 32) {
@@ -127,17 +127,17 @@ struct BagPooler {
     return index < kCachedSlots ? cache.factors[index] : mean_factor(slots, bag);
   }
 
-  // Columns from one quad of a lane to its next.
+  // Returns the columns from one quad of a lane to its next.
   __device__ __forceinline__ static int32_t quad_step(RowTile const& tile) {
     return kScaled ? tile.step() : 4;
   }
 
-  // In row 0 of the table.
+  // Points into row 0 of the table.
   __device__ __forceinline__ char const* column_pointer(int32_t column) const {
     return stored_column(rows.in, rows.here.table.values, column);
   }
 
-  // The rows of one bag, in the columns of a lane.
+  // Holds the rows of one bag, in the columns of a lane.
   struct Stream {
     char const* columns;   // of row 0
     uint32_t row_bytes;    //

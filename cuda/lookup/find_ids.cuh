@@ -21,7 +21,7 @@ struct FindIds {
 
   bool begins() const { return false; }
 
-  // Two ids a lane, or one for each of its tiles.
+  // A lane takes two ids, or one for each of its tiles.
   static int ids_of_bags(int tiles) { return 32 * std::max(kPooledIds, tiles); }
 
   __device__ __forceinline__ Initializer const& missing(TableRef const& table) const {

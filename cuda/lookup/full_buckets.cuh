@@ -39,7 +39,7 @@ struct FullId {
 __device__ __forceinline__ uint32_t thread_of_grid() { return blockIdx.x * kThreads + threadIdx.x; }
 __device__ __forceinline__ uint32_t threads_of_grid() { return gridDim.x * kThreads; }
 
-// ---- ids are brought together: three phases -----------------------------------------------------
+// ---- ids are grouped: three phases ----------------------------------------------------------
 
 class BinFiller {
  public:
@@ -120,7 +120,7 @@ __device__ __forceinline__ void count_rows_left(CallView const& view,
   });
 }
 
-// Of a warp: the entries of its bucket, and those of the next one.
+// A warp keeps the entries of its bucket, and those of the next one.
 using EntryCopies = Entry[2][kBucketCapacity];
 
 // A warp, which decides for bins, one after the other, 32 ids at a time.
@@ -139,7 +139,7 @@ class BinWorker {
       auto const own = own_of(bin, base);
       auto const id = FullId(call_.view, own.missing);
       auto const undecided = own.missing.won == kUndecided;
-      // The lanes with ids of the same bucket.
+      // These lanes have ids of the same bucket.
       auto const same = __match_any_sync(kFullWarp, undecided ? number_of(id) : kNothing);
       Claim result{-1, false};
       auto rest = group_.ballot(undecided);
@@ -163,12 +163,15 @@ class BinWorker {
   }
 
  private:
+  // Where tables have given scores, the lookup selects (launch_lookup).
+  using Rows = FullBucket<WarpGroup, kSelects>;
+
   struct BucketId {
     int32_t table;
     int64_t number;  // of the shard
   };
 
-  // The id of this lane among the 32 from `base` on.
+  // Holds the id of this lane among the 32 from `base` on.
   struct Own {
     Missing* listed;
     Missing missing;
@@ -182,7 +185,7 @@ class BinWorker {
     return {listed, *listed};
   }
 
-  // Of a bucket, among those of all tables.
+  // Numbers a bucket among those of all tables.
   static __device__ __forceinline__ uint64_t number_of(FullId const& id) {
     static_assert(kMaxTables <= 1 << 8, "eight bits for the table");
     return static_cast<uint64_t>(id.bucket) << 8 | static_cast<uint64_t>(id.table);
@@ -192,8 +195,8 @@ class BinWorker {
     return id.table == bucket.table && id.bucket == bucket.number;
   }
 
-  // The bucket of a lane's id. Its entries are being copied to `copy`, each by the lane that reads
-  // it (FullBucket). No other warp writes a bucket of this bin.
+  // Returns the bucket of a lane's id. Its entries are being copied to `copy`, each by the lane
+  // that reads it (FullBucket). No other warp writes a bucket of this bin.
   __device__ __forceinline__ BucketId fetch(FullId const& id, int lane,
                                             Entry (&copy)[kBucketCapacity]) const {
     auto const of =
@@ -210,12 +213,12 @@ class BinWorker {
     bool is_one;
     Claim result{-1, false};
 
-    __device__ __forceinline__ void hear_of(FullBucket<WarpGroup>::Taken const& taken) {
+    __device__ __forceinline__ void hear_of(typename Rows::Taken const& taken) {
       if (is_one && mark == taken.displaced) result = {-1, false};
     }
   };
 
-  // The number of the lookup. Its counter may change while this kernel runs.
+  // Returns the number of the lookup. Its counter may change while this kernel runs.
   __device__ __forceinline__ uint64_t lookup_of(int32_t t) const {
     return call_.counted[t].updates.values[1];
   }
@@ -269,8 +272,8 @@ class BinWorker {
   }
 
   // The claims of the lanes that claim, one after the other.
-  __device__ __forceinline__ void claim(FullBucket<WarpGroup>* bucket, Leaving const& leaving,
-                                        Claimant* now, bool claims, Claimant* earlier) const {
+  __device__ __forceinline__ void claim(Rows* bucket, Leaving const& leaving, Claimant* now,
+                                        bool claims, Claimant* earlier) const {
     auto const note = RowNote{*this, leaving};
     for (auto rest = group_.ballot(claims); rest != 0; rest &= rest - 1) {
       auto const from = lowest_bit(rest);
@@ -291,7 +294,7 @@ class BinWorker {
     auto const& use = call_.uses[of.table];
     auto const ranking = Ranking(table, use);
     auto const leaving = Leaving{table, removals_, of, lookup_of(of.table)};
-    auto bucket = FullBucket<WarpGroup>(group_, table, where, entries, ranking, leaving);
+    auto bucket = Rows(group_, table, where, entries, ranking, leaving);
     claim(&bucket, leaving, &own, own.is_one, &own);
     uint32_t kept = 0;
     for (auto base = later.begin; base < later.end; base += 32) {
@@ -331,7 +334,7 @@ class BinWorker {
       auto const bucket = bucket_at(table, id.bucket);
       bring_in(bucket, result.place, own.missing.key, id.mark,
                first_score(table.policy, call_.uses[id.table].clock));
-      begin_given(table, bucket, result.place);
+      if constexpr (kSelects) begin_given(table, bucket, result.place);
     }
     call_.view.features[own.missing.feature].slots[own.missing.position] = slot;
     own.listed->won = result.won ? kFullBucket : kNotWon;
@@ -344,7 +347,7 @@ class BinWorker {
   WarpGroup group_;
 };
 
-// A warp a bin.
+// Each bin has a warp.
 template <bool kSelects>
 __device__ __forceinline__ void fill_full_buckets(SelectingCall<kSelects> const& selecting) {
   auto const& call = selecting.call;

@@ -34,8 +34,8 @@ __device__ __forceinline__ uint64_t draw_nonce() {
   return hash_number(nanoseconds_now()) ^ cycles;
 }
 
-// What the scores of a table say of this lookup. Its counters, which give the clock, change when
-// all ids have been looked for (cuda/lookup/missing.cu).
+// Says what this lookup writes to the scores of a table. Its counters, which give the clock, change
+// when all ids have been looked for (cuda/lookup/missing.cu).
 struct Uses {
   uint64_t const* given;  // [tables], or null
 
@@ -166,8 +166,8 @@ struct LookupIds {
   }
 
   // The ids of the lanes in `missing` take empty slots at once: the digests of their buckets are in
-  // the first-level cache. That probes go on meanwhile does no harm (core/claim.h). Those of tables
-  // with a rule wait for it (cuda/lookup/admission.cuh).
+  // the first-level cache. That probes go on meanwhile does no harm (core/claim.h). Ids of tables
+  // with an admission rule wait for it (cuda/lookup/admission.cuh).
   __device__ __forceinline__ void claim(Here const& here, int64_t position, unsigned missing,
                                         bool draws, int free_from, Probed* id) const {
     auto const waits = (waiting >> here.feature.table & 1) != 0;
@@ -227,7 +227,7 @@ struct LookupIds {
     }
     // A look through the first-level cache, where the key has been read: what this multiprocessor
     // has written shows there. On the line of a popular id a look past it queues behind the writes
-    // of all others, and takes four times as long as one more write (benchmarks/log/new_ids.md).
+    // of all others (benchmarks/log/probe.md).
     auto const seen = cached_load(score);
     auto const wanted = use.clock | (seen & kPinBit);
     if (seen == wanted) return;
@@ -255,12 +255,12 @@ struct LookupScratch {
         missing(take_missing(total_ids(args), scratch)) {}
 };
 
-inline bool reads_time(LookupArgs const& args) {
+inline bool has_policy(LookupArgs const& args, ScorePolicy policy) {
   return std::any_of(args.tables, args.tables + args.num_tables,
-                     [](TableRef const& table) { return table.policy == ScorePolicy::kTimestamp; });
+                     [policy](TableRef const& table) { return table.policy == policy; });
 }
 
-// Of the tables with a rule for unseen ids.
+// Returns a bit for each table with a rule for unseen ids.
 inline uint64_t waiting_tables(LookupArgs const& args) {
   static_assert(kMaxTables <= 64, "a bit for each");
   uint64_t result = 0;
@@ -278,7 +278,7 @@ cudaError_t launch_lookup(LookupArgs const& args, LookupScratch const& scratch,
   auto const selection = selection_of<kSelects>(args);
   auto const waiting = waiting_tables(args);
   auto ids = LookupIds<kSelects>{{args.given}, selection, nullptr, missing, waiting};
-  if (reads_time(args)) {
+  if (has_policy(args, ScorePolicy::kTimestamp)) {
     DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
     ids.stored = scratch.uses;
   }
@@ -288,7 +288,8 @@ cudaError_t launch_lookup(LookupArgs const& args, LookupScratch const& scratch,
       std::any_of(args.removals, args.removals + args.num_tables, notes_removals) ||
       std::any_of(args.departures, args.departures + args.num_tables,
                   [](Departures const& departures) { return departures.ring != nullptr; });
-  if (!kSelects && waiting == 0 && !notes) {
+  auto const are_given = has_policy(args, ScorePolicy::kCustomized);
+  if (!kSelects && waiting == 0 && !notes && !are_given) {
     return launch_missing<false>({call, {}, {}}, total_ids(args), stream);
   }
   return launch_missing<true>({call, selection_of<true>(args), removals_of<true>(args)},

@@ -16,7 +16,7 @@
 namespace dynemb::cuda {
 namespace {
 
-// An id of the list. The slot of a position that is not on the list is never touched here.
+// Holds an id of the list. The slot of a position that is not on the list is never touched here.
 struct MissingId {
   FeatureRef const& feature;
   TableRef const& table;
@@ -38,7 +38,8 @@ __device__ __forceinline__ Missing missing_id(MissingList const& list, MissingCo
   return list.ids[counts.ids - 1 - i];
 }
 
-// What a block counts. Ids stand for any number of uses, so the sums of those have two words.
+// A block counts these events. Ids stand for any number of uses, so the sums of those have two
+// words.
 enum Event : int {
   kNewRow,
   kNoRow,

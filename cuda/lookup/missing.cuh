@@ -26,7 +26,7 @@ struct MissingCounts {
   uint32_t full;  // of full buckets, or of tables with a rule
 };
 
-// Some of FullIds::order.
+// Holds a range of FullIds::order.
 struct FullBin {
   uint32_t begin, end;
 };
@@ -87,7 +87,8 @@ struct SelectingCall {
   NotedRemovals<kSelects> removals;
 };
 
-// What the kernel of cuda/lookup/missing.cu counts with; by threads of a kernel before it.
+// Clears what the kernel of cuda/lookup/missing.cu counts with. Threads of a kernel before it call
+// this.
 __device__ __forceinline__ void begin_missing(MissingList const& list, Share const& share) {
   if (share.rank == 0) {
     *list.arrived = *list.ended = *list.full.num_ids = *list.full.num_used = 0;
@@ -97,7 +98,7 @@ __device__ __forceinline__ void begin_missing(MissingList const& list, Share con
   for (auto i = share.rank; i < quads; i += share.size) bins[i] = {0, 0, 0, 0};
 }
 
-// Numbers for the lanes in `lanes`, in their order. Reached by all lanes of a warp.
+// Draws numbers for the lanes in `lanes`, in their order. Reached by all lanes of a warp.
 __device__ __forceinline__ uint32_t next_numbers(uint32_t* count, unsigned lanes) {
   uint32_t first = 0;
   if (lane_id() == 0) first = atomicAdd(count, static_cast<uint32_t>(__popc(lanes)));

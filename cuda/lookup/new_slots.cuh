@@ -29,8 +29,8 @@ __device__ __forceinline__ void for_each_new(RowTile const& tile, unsigned lanes
   }
 }
 
-// Of slots of one table: states for the lanes in `lanes`, rows for those in `rows`. Most states
-// take a sector at most: then each lane writes its own.
+// Writes states for the lanes in `lanes` and rows for those in `rows`, at slots of one table. Most
+// states take a sector at most: then each lane writes its own.
 __device__ __forceinline__ void initialize_slots(TableRef const& table, unsigned lanes,
                                                  unsigned rows, NewSlot const& own) {
   auto const filler = SlotFiller(table);

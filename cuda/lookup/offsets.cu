@@ -16,7 +16,7 @@ constexpr int kScanThreads = 1024;
 constexpr int kScanWarps = kScanThreads / 32;
 constexpr int kBagsOfThread = 4;  // side by side
 
-// The sum over the lanes up to this one.
+// Returns the sum over the lanes up to this one.
 __device__ __forceinline__ uint32_t add_up_to_lane(OffsetsArgs const& args, uint32_t sum) {
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
@@ -26,7 +26,7 @@ __device__ __forceinline__ uint32_t add_up_to_lane(OffsetsArgs const& args, uint
   return sum;
 }
 
-// The bags of one thread, and their sum.
+// Holds the bags of one thread, and their sum.
 struct OwnBags {
   BagLength lengths[kBagsOfThread];
   uint32_t sum = 0;

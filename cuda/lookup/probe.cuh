@@ -15,7 +15,7 @@
 
 namespace dynemb::cuda {
 
-// The digests of a quarter of a bucket.
+// Holds the digests of a quarter of a bucket.
 struct QuarterDigests {
   uint4 a, b;
 
@@ -189,7 +189,7 @@ __device__ __forceinline__ void find_slots(TableRef const& table, Key const (&ke
   }
 }
 
-// The same for one key.
+// Finds the slot of a single key.
 __device__ __forceinline__ int32_t find_slot(TableRef const& table, Key key) {
   Found found[1];
   find_slots<false>(table, {key}, found);

@@ -61,8 +61,8 @@ __device__ __forceinline__ void rows_of_warp(In in, Out out, Here const& here, I
   if constexpr (kPools) pool_of_warp(rows, share, cache);
 }
 
-// Warps of a multiprocessor. Where packed rows are pooled fewer leave registers for ten rows in
-// flight, with hardly any in memory.
+// A multiprocessor has so many warps. Where packed rows are pooled fewer leave registers for ten
+// rows in flight, with hardly any in memory.
 template <class Formats, bool kPools>
 constexpr int kWarpsAtOnce = Formats::kPacked && kPools ? 28 : 32;
 

@@ -88,7 +88,7 @@ struct RowCopier {
     store_quads<true>(out, element_pointer(out, here.feature.rows, offset), column, dim, values);
   }
 
-  // Of ids without a row.
+  // Draws rows for ids without one.
   __device__ __forceinline__ RowDrawer drawer() const {
     return {here.table, ids.missing(here.table)};
   }
@@ -102,7 +102,7 @@ struct RowCopier {
     }
   }
 
-  // One row for each of the `count` <= 32 ids from `first` on (is_countable).
+  // Copies one row for each of the `count` <= 32 ids from `first` on (is_countable).
   __device__ __forceinline__ void copy(int32_t first, int32_t count) const {
     Probed probed[1];
     ids.probe(here, first, first + count, true, probed);

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kThreads) raise_kernel(__grid_constant__ Raise
   }
 }
 
-// After all other kernels of the lookup.
+// This is launched after all other kernels of the lookup.
 cudaError_t raise_scores(LookupArgs const& args, cudaStream_t stream) {
   for (int32_t f = 0; f < args.num_features; ++f) {
     auto const& feature = args.features[f];

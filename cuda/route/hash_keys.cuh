@@ -22,7 +22,7 @@ struct RouteKeysCall {
   HashFactors hash[kMaxTables];  // of each segment
 };
 
-// The items of a row of the tally.
+// Holds the items of a row of the tally.
 struct RowRange {
   int32_t segment;
   uint32_t begin, end;

@@ -28,7 +28,7 @@ struct NumbersCall {
   GroupPart parts[kMaxTables];
 };
 
-// Of each warp of a block.
+// Each warp of a block has a part of this memory.
 template <int kItems>
 struct NumbersMemory {
   uint32_t in_tiles_before[kWarpsPerBlock];

@@ -46,7 +46,7 @@ struct Run {
   __device__ __forceinline__ uint32_t size() const { return end - begin; }
 };
 
-// The sort of one run by a block.
+// Sorts one run by a block.
 struct RunSorter {
   TiesCall const& call;
   TiesMemory& memory;
@@ -226,7 +226,7 @@ struct TieFinder {
     return boundaries;
   }
 
-  // The least of what the threads propose.
+  // Returns the least of what the threads propose.
   __device__ __forceinline__ uint32_t least(uint32_t own) const {
     __syncthreads();  // all threads have read the last one
     if (threadIdx.x == 0) memory.least = kNowhere;

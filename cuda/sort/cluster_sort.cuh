@@ -25,7 +25,7 @@ constexpr int kMostSlices = 16;                          // of a cluster
 constexpr int kColumns = kSortThreads / kDigits;         // threads of a digit
 constexpr int kWarpsOfColumn = kSortWarps / kColumns;
 
-// A key in x, its item in y: they travel together.
+// A key is x and its item y: they travel together.
 using SortPair = uint2;
 
 struct SliceMemory {
@@ -92,8 +92,8 @@ struct SliceSorter {
     return total;
   }
 
-  // The sum of `value` over the digits before the thread's, in two steps with a barrier between, by
-  // the first column of threads.
+  // Sums `value` over the digits before the thread's, in two steps with a barrier between. The
+  // first column of threads does this.
   __device__ __forceinline__ uint32_t sum_of_warp(uint32_t value) const {
     auto const sum = sum_up_to_lane(value);
     if (lane_id() == 31) memory.of_warps[warp()] = sum;
@@ -195,8 +195,8 @@ struct SliceSorter {
     }
   }
 
-  // By all threads of the cluster. `get(i)` is the pair at place i of the sequence, `put(i, pair)`
-  // takes the one that is there when it is sorted.
+  // All threads of the cluster call this. `get(i)` is the pair at place i of the sequence, `put(i,
+  // pair)` takes the one that is there when it is sorted.
   template <class Get, class Put>
   __device__ __forceinline__ void run(int passes, Get const& get, Put const& put) const {
     cluster_arrive_begun();

@@ -16,8 +16,8 @@ constexpr int kPassBits = 8;        // of a pass at most,
 constexpr int kFewestPassBits = 7;  // and at least: a kernel for each number
 constexpr int kDigits = 1 << kPassBits;
 
-// Lanes with the same bit there in their digit. In four instructions, where the compiler takes
-// seven: the predicate of the vote also turns its result.
+// Returns the lanes with the same bit there in their digit. In four instructions, where the
+// compiler takes seven: the predicate of the vote also turns its result.
 __device__ __forceinline__ unsigned lanes_of_same_bit(uint32_t digit, int bit) {
 #ifdef __CUDA_ARCH__
   unsigned lanes;
@@ -49,7 +49,7 @@ __device__ __forceinline__ unsigned peers_of(uint32_t digit, unsigned some) {
   return peers;
 }
 
-// By all lanes of the warp that they belong to.
+// All lanes of the warp that the counts belong to call this.
 __device__ __forceinline__ void clear_counts(uint32_t* counts) {
   auto* const quads = reinterpret_cast<uint4*>(counts);
 #pragma unroll
@@ -57,10 +57,10 @@ __device__ __forceinline__ void clear_counts(uint32_t* counts) {
   __syncwarp();
 }
 
-// How many keys of the same digit come before each of the lane's in this warp. The warp's keys lie
-// side by side: those of a lane are 32 apart, from place `first` on, and exist before place
-// `count`. `counts` belongs to the warp: zero before, the keys of each digit afterwards. Digits
-// have kBits; kAll: every key exists.
+// Finds how many keys of the same digit come before each of the lane's in this warp. The warp's
+// keys lie side by side: those of a lane are 32 apart, from place `first` on, and exist before
+// place `count`. `counts` belongs to the warp: zero before, the keys of each digit afterwards.
+// Digits have kBits; kAll: every key exists.
 template <int kBits = kPassBits, bool kAll = false, int kItems, class Digit>
 __device__ __forceinline__ void rank_in_warp(uint32_t* counts, uint32_t first, uint32_t count,
                                              Digit const& digit_of, uint32_t (&ranks)[kItems]) {
@@ -90,7 +90,7 @@ __device__ __forceinline__ uint32_t total_of_warps(uint32_t (&ranked)[kWarpsPerB
   return total;
 }
 
-// The sum of the values of the threads before, of two numbers at once.
+// Returns the sum of the values of the threads before, of two numbers at once.
 __device__ __forceinline__ uint2 sum_before(uint2 value, uint2 (&of_warps)[kWarpsPerBlock]) {
   auto sum = value;
 #pragma unroll

@@ -29,7 +29,7 @@ constexpr int kLookBack = 16;  // tiles read at a time
 
 static_assert(kDigits == kThreads, "a thread a digit");
 
-// Of one block.
+// A block counts the digits of its keys here.
 struct DigitCounts {
   uint32_t of_pass[kMostPasses][kDigits];
 
@@ -149,7 +149,7 @@ struct TileSorter {
     }
   }
 
-  // Keys of the thread's digit in the tiles of the segment before this one.
+  // Returns the keys of the thread's digit in the tiles of the segment before this one.
   __device__ __forceinline__ uint32_t in_tiles_before() const {
     auto const first = pass.segments.first_tile[segment];
     uint32_t sum = 0;
@@ -185,7 +185,7 @@ struct TileSorter {
     return sum;
   }
 
-  // Of the thread's digit.
+  // Counts the keys of the segment with the thread's digit.
   __device__ __forceinline__ uint32_t keys_of_segment() const {
     if (threadIdx.x >= kOfPass) return 0;
     if constexpr (kFirst) return sum_of_rows();

@@ -71,8 +71,8 @@ struct SortLayout {
   __host__ __device__ uint32_t digit_mask() const { return (1u << bits_of_pass) - 1; }
 };
 
-// How many keys have which digit. The kernel that makes the keys counts those of the first pass, a
-// row for each block, and clears the rest. The first pass counts for the others.
+// Counts how many keys have which digit. The kernel that makes the keys counts those of the first
+// pass, a row for each block, and clears the rest. The first pass counts for the others.
 struct SortTally {
   uint32_t* rows;        // [rows, kDigits]
   uint32_t* counts;      // [segments, passes, kDigits] the first pass is left out
@@ -80,7 +80,7 @@ struct SortTally {
   uint32_t* words;       // [passes, tiles, kDigits] right behind: what tiles publish
   uint32_t num_cleared;  // from `counts` on; a multiple of 4
 
-  // In a kernel before the first pass, by thread `rank` of `size`.
+  // Thread `rank` of `size` calls this in a kernel before the first pass.
   __device__ __forceinline__ void clear(uint32_t rank, uint32_t size) const {
     auto* const quads = reinterpret_cast<uint4*>(counts);
     for (auto i = rank; i < num_cleared / 4; i += size) quads[i] = {0, 0, 0, 0};
@@ -120,7 +120,7 @@ struct SortBuffers {
   uint32_t* items[2];        // [items] behind the keys
   SortTally tally;
 
-  // For at most so many segments and rows.
+  // Takes memory for at most so many segments and rows.
   SortBuffers(SortLayout const& layout, int64_t num_items, int64_t num_segments, int64_t num_rows,
               Scratch& scratch) {
     for (int i = 0; i < 2; ++i) {

@@ -25,7 +25,7 @@ __device__ __forceinline__ int64_t bucket_of_warp() {
   return int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
 }
 
-// The lanes that export their slot, in this turn over the bucket.
+// Returns the lanes that export their slot, in this turn over the bucket.
 __device__ __forceinline__ unsigned exported_lanes(ExportArgs const& args, int64_t bucket,
                                                    int turn) {
   auto const index = *args.first_bucket + bucket;

@@ -13,7 +13,7 @@
 namespace dynemb::cuda {
 namespace {
 
-// A row of floats in memory of the caller.
+// Returns the format of a row of floats in memory of the caller.
 __device__ __forceinline__ AnyFormat float_format(void const* rows, int32_t width) {
   return {ValueType::kFloat32, moves_vectors(rows, width)};
 }
@@ -37,7 +37,7 @@ __device__ __forceinline__ void copy_columns(RowTile const& tile, Columns const&
   }
 }
 
-// The row of slot `slot` in an array of the table, and row i of the caller's array for it.
+// Holds the row of slot `slot` in an array of the table, and row i of the caller's array for it.
 struct RowPair {
   AnyFormat stored_format;
   char* stored;
@@ -75,7 +75,7 @@ __device__ __forceinline__ void write_row(RowTile const& tile, RowPair const& p)
   copy_columns(tile, {p.given_format, p.given, 0.0f, p.stored_format, p.stored, p.width});
 }
 
-// Values as an update rounds them.
+// Writes values as an update rounds them.
 __device__ __forceinline__ void write_rounded(RowTile const& tile, TableRef const& table,
                                               int32_t slot, RowPair const& p) {
   auto const seed = rounding_seed(table.counters);

@@ -14,7 +14,7 @@
 
 namespace dynemb::cuda {
 
-// The memory of a call with numbers.
+// Holds the memory of a call with numbers.
 struct DistinctScratch {
   SortLayout layout;
   int64_t items_of_row, num_rows;
@@ -44,7 +44,7 @@ inline Segments<1> one_segment(DistinctArgs const& args, DistinctScratch const& 
           {0, static_cast<uint32_t>(scratch.num_rows)}};
 }
 
-// With numbers.
+// Runs the kernels of a call that has numbers.
 inline cudaError_t run_distinct(DistinctArgs const& args, void* memory, cudaStream_t stream) {
   Scratch pieces(memory);
   DistinctScratch scratch(args, pieces);

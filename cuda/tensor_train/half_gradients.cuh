@@ -35,7 +35,7 @@ struct HalfRow {
   }
 };
 
-// All columns of four rows at m and m + 8: words of two columns.
+// Holds all columns of four rows at m and m + 8, in words of two columns.
 template <int kColumns>
 struct HalfGradients {
   uint32_t words[2][kColumns / 2];

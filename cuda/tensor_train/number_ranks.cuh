@@ -52,7 +52,8 @@ struct KeyPair {
   __device__ __forceinline__ bool begins_value() const { return key != kNoNumber && key != before; }
 };
 
-// The sum of a number of each thread, in all threads of a block. `of_warps` is shared memory.
+// Returns the sum of a number of each thread, in all threads of a block. `of_warps` is shared
+// memory.
 __device__ __forceinline__ uint32_t sum_of_block(uint32_t value,
                                                  uint32_t (&of_warps)[kWarpsPerBlock]) {
   auto const sum = sum_of_warp(value);

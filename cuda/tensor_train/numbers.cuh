@@ -41,7 +41,7 @@ __device__ __forceinline__ float4 load_four_once(float const* from) {
 #endif
 }
 
-// The same of 8 or 16 bytes.
+// Loads a vector of 8 or 16 bytes in the same way.
 template <class Vector>
 __device__ __forceinline__ Vector load_once(void const* from) {
 #ifdef __CUDA_ARCH__

@@ -66,7 +66,7 @@ struct OwnedFloats {
     return kColumns == 4 ? lane_id() / 16 : 0;
   }
 
-  // Eight columns: of one row, or of two with four columns each.
+  // Holds eight columns: of one row, or of two with four columns each.
   struct Right {
     RightTile<kExact> tiles[2];
   };

@@ -41,7 +41,7 @@ struct OwnedHalves {
     return kColumns == 4 ? lane_id() / 8 % 2 : 0;
   }
 
-  // Eight columns: of one row, or of two with four columns each.
+  // Holds eight columns: of one row, or of two with four columns each.
   struct Right {
     uint32_t words[2];
   };

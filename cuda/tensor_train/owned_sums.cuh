@@ -61,7 +61,7 @@ class OwnedSums {
     }
   }
 
-  // As [num_suffixes, k, n].
+  // Writes the sums as [num_suffixes, k, n].
   __device__ void write(float* out) const {
 #pragma unroll
     for (int j = 0; j < kTiles; ++j) {

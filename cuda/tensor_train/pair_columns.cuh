@@ -16,14 +16,14 @@
 
 namespace dynemb::cuda {
 
-// One column: of which row of the chunk, and which of its suffix.
+// Says of which row of the chunk a column is, and which of its suffix.
 struct PairColumn {
   int32_t row;
   int32_t n;
 };
 
-// Up to 32 rows of a prefix. Their suffixes are in the lanes, so no load of a row waits for that of
-// its suffix's number. All its methods are for whole warps.
+// Holds up to 32 rows of a prefix. Their suffixes are in the lanes, so no load of a row waits for
+// that of its suffix's number. All its methods are for whole warps.
 class PairChunk {
  public:
   __device__ __forceinline__ PairChunk(PairShape const& shape, int64_t begin, int64_t end)
@@ -67,7 +67,7 @@ __device__ __forceinline__ float load_once(float const* from) {
 #endif
 }
 
-// Blocks of a kernel with a warp for each prefix.
+// Returns the blocks of a kernel with a warp for each prefix.
 inline int64_t blocks_of_prefixes(PairShape const& shape, int warps_of_block) {
   constexpr int64_t kMostBlocks = 1 << 20;
   return std::min(kMostBlocks, (shape.num_prefixes + warps_of_block - 1) / warps_of_block);

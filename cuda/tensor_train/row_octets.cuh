@@ -59,7 +59,7 @@ __device__ __forceinline__ void for_prefixes(PairShape const& shape, int64_t fir
   }
 }
 
-// Up to 32 rows of a prefix. Their suffixes' numbers are in the lanes.
+// Holds up to 32 rows of a prefix. Their suffixes' numbers are in the lanes.
 struct RowChunk {
   int32_t count;
   int32_t suffix;    // of row `lane`; -1: there is none
@@ -74,7 +74,7 @@ struct RowChunk {
     fallback = __shfl_sync(kFullWarp, suffix, some == 0 ? 0 : __ffs(static_cast<int>(some)) - 1);
   }
 
-  // Of a row of the chunk, by all lanes.
+  // All lanes call this for a row of the chunk.
   __device__ __forceinline__ int32_t suffix_of(int32_t row) const {
     return __shfl_sync(kFullWarp, suffix, row);
   }
@@ -118,7 +118,7 @@ __device__ __forceinline__ void sum_over_rows(PairShape const& shape, Add const&
   });
 }
 
-// A prefix as the left matrix of a product, 16 x 8 * kSteps.
+// Holds a prefix as the left matrix of a product, 16 x 8 * kSteps.
 template <int kSteps, bool kExact>
 struct HeldPrefix {
   LeftTile<kExact> tiles[kSteps];
@@ -134,7 +134,7 @@ struct HeldPrefix {
   }
 };
 
-// Four columns of eight rows.
+// Multiplies four columns of eight rows.
 template <int kSteps, bool kExact>
 __device__ __forceinline__ void multiply_octet(HeldPrefix<kSteps, kExact> const& prefix,
                                                float const* suffix, int32_t n,
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// Adds four columns of eight rows. Those without a suffix have zeros as gradients.
+// Adds four columns of eight rows. Rows without a suffix have zeros as gradients.
 template <int kSteps, bool kExact>
 __device__ __forceinline__ void add_octet(float const* const (&d_rows)[2], bool const (&exists)[2],
                                           float const* const (&suffixes)[2], int32_t n,

@@ -70,7 +70,7 @@ __device__ __forceinline__ int32_t staged_place(PairShape const& shape, int32_t 
   return m % 2 * (kTileRows / 2) + m / 2;
 }
 
-// What all threads of a block copy: a slot, or a part of one, each warp.
+// All threads of a block copy together: each warp a slot, or a part of one.
 template <class Number>
 class StageCopies {
  public:

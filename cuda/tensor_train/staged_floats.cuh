@@ -30,7 +30,7 @@ struct StagedFloats {
     return (quad * kRanks + (2 * step + rank % 2) * 4 + rank % 16 / 4) * 4;
   }
 
-  // Number i of this lane in a step.
+  // Returns the number i of this lane in a step.
   static __device__ __forceinline__ int place_in_step(int quad, int step, int i) {
     return (quad * kRanks + (2 * step + i) * 4 + lane_id() % 4) * 4;
   }
@@ -103,7 +103,7 @@ struct StagedFloats {
   }
 
   // Writes row m of one row of the table. With eight columns two neighbours exchange halves: a
-  // store then writes 32 bytes side by side. By all lanes.
+  // store then writes 32 bytes side by side. All lanes call this.
   static __device__ __forceinline__ void store(float* row, int m, bool exists,
                                                float4 const (&columns)[kQuads]) {
     if constexpr (kColumns == 4) {

@@ -46,7 +46,7 @@ struct StagedHalves {
     }
   }
 
-  // A prefix as the left matrix of a product.
+  // Holds a prefix as the left matrix of a product.
   struct Prefix {
     uint32_t words[kBlocks][4];
 

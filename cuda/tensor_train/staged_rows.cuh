@@ -100,8 +100,8 @@ class StagePlanner {
   RowRange32 loaded_{0, 0};
 };
 
-// The first prefix of a share, by all lanes of a warp. Shares take about as long each, and follow
-// from the data alone, so sums over them have the same bits in every run.
+// Returns the first prefix of a share, by all lanes of a warp. Shares take about as long each, and
+// follow from the data alone, so sums over them have the same bits in every run.
 __device__ __forceinline__ int64_t first_prefix_by_warp(PairShape const& shape, int32_t parts,
                                                         int64_t share, int64_t shares) {
   if (share <= 0) return 0;

@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(kSumThreads, 1)
   sums.write(call.sums + share * shape.num_suffixes * shape.k * shape.n);
 }
 
-// Of each prefix the rows from the first to the last with a suffix of a part: a warp a prefix, a
-// lane a part.
+// Finds, of each prefix, the rows from the first to the last with a suffix of a part. A warp has a
+// prefix, a lane a part.
 __global__ void __launch_bounds__(kThreads)
     part_ranges_kernel(__grid_constant__ PartRangesCall const call) {
   auto const& shape = call.shape;

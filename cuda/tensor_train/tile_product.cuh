@@ -40,9 +40,9 @@ struct Tile {
   }
 };
 
-// Of a tile of 16 rows and 8 columns: number i of a lane is at row left_row(i), column
-// left_column(i). Of one of 8 x 8: at row right_row(i), column right_column(). Of the sums, 16 x 8:
-// at row sum_row(i), column sum_column(i). Source: PTX ISA, mma.m16n8k8 with .tf32.
+// In a tile of 16 rows and 8 columns number i of a lane is at row left_row(i), column
+// left_column(i). In one of 8 x 8 it is at row right_row(i), column right_column(). In the sums, 16
+// x 8, it is at row sum_row(i), column sum_column(i). Source: PTX ISA, mma.m16n8k8 with .tf32.
 template <bool kExact>
 using LeftTile = Tile<4, kExact>;
 template <bool kExact>

@@ -13,7 +13,7 @@
 
 namespace dynemb::cuda {
 
-// Two counts below 2^31, side by side.
+// Holds two counts below 2^31, side by side.
 struct CountPair {
   uint32_t a, b;
 };
@@ -26,12 +26,13 @@ struct ChainedSum {
   uint64_t* words;   // [blocks], 0 at first
   uint32_t* ticket;  // 0 at first
 
-  // The chain of the blocks from `first` on.
+  // Returns the chain of the blocks from `first` on.
   __device__ __forceinline__ ChainedSum from(uint32_t first) const {
     return {words + first, ticket};
   }
 
-  // Blocks are numbered as they begin, so a block waits for running ones only. By all threads.
+  // Blocks are numbered as they begin, so a block waits for running ones only. All threads call
+  // this.
   __device__ __forceinline__ uint32_t number_of_block() const {
     __shared__ uint32_t number;
     if (threadIdx.x == 0) number = atomicAdd(ticket, 1u);
@@ -39,7 +40,7 @@ struct ChainedSum {
     return number;
   }
 
-  // The sum over the blocks before this one. By the lanes of one warp.
+  // Returns the sum over the blocks before this one. The lanes of one warp call this.
   __device__ __forceinline__ CountPair before(uint32_t block, CountPair const& own) const {
     auto const counts = uint64_t{own.a} << 31 | own.b;
     if (lane_id() == 0) atomic_store(words + block, counts | (block == 0 ? kAll : kOwn));

@@ -39,7 +39,7 @@ __device__ __forceinline__ FirstRow row_of_record(DepartCall const& call, uint8_
   return to;
 }
 
-// By the lanes of a tile.
+// The lanes of a tile call this.
 __device__ __forceinline__ void copy_departed(DepartCall const& call, RowTile const& tile,
                                               Departure const& note, uint8_t* record) {
   auto const& table = call.args.table;

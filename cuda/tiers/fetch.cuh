@@ -53,7 +53,7 @@ __device__ __forceinline__ bool is_lost(FetchTable const& args, int32_t slot, in
   return checks_keys && *key_at(args.table, slot) != args.keys[i];
 }
 
-// The place of an id; `in_first`: in the first round.
+// Returns the place of an id; `in_first` says whether this is the first round.
 __device__ __forceinline__ int32_t note_id(FetchedTable const& call, int64_t i, bool checks_keys,
                                            bool in_first) {
   auto const& args = call.args;
@@ -101,7 +101,7 @@ __device__ __forceinline__ void note_counts(FetchTable const& args, uint32_t hom
   args.counts[1] = static_cast<int32_t>(homeless);
 }
 
-// A thread a bucket.
+// Each bucket has a thread.
 __global__ void __launch_bounds__(kThreads)
     number_homeless_kernel(__grid_constant__ FetchCall const call) {
   if (*call.any == 0) return;
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// By the first blocks of a kernel.
+// The first blocks of a kernel call this.
 __device__ __forceinline__ void bring_rows(FetchedTable const& call, uint32_t blocks) {
   auto const& args = call.args;
   auto const count = int64_t{args.counts[0]};

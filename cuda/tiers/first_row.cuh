@@ -10,14 +10,14 @@
 
 namespace dynemb::cuda {
 
-// Where they go.
+// Says where a first row and its states go.
 struct FirstRow {
   void* row;
   bool vectors;  // whether four columns of the row may be written at once
   float* states[kMaxStates];
 };
 
-// By the lanes of a tile.
+// The lanes of a tile call this.
 __device__ __forceinline__ void draw_row(TableRef const& table, RowTile const& tile, Key key,
                                          FirstRow const& to) {
   auto const format = AnyFormat{table.value_type, to.vectors};

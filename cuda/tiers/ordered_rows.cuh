@@ -50,7 +50,7 @@ class ChunkSorter {
     shift_ = max(0, 32 - __clz(limit / kSlotBins));
   }
 
-  // By a block. All lists are there when it returns.
+  // All threads of a block call this. All lists are there when it returns.
   __device__ __forceinline__ void sort() const {
     chunk_.bins[threadIdx.x] = 0;
     if (threadIdx.x == 0) chunk_.at_home = chunk_.initial = 0;
@@ -122,7 +122,7 @@ class ChunkSorter {
   int shift_;  // from slots to bins
 };
 
-// The copy of a chunk, given its order.
+// Copies a chunk in the order that is given.
 template <class In, class Out>
 struct OrderedRows {
   TierRows<In, Out> rows;
@@ -130,7 +130,7 @@ struct OrderedRows {
   int64_t first;  // id of the feature
   int32_t count;
 
-  // By a block: a tile of lanes for each row.
+  // All threads of a block call this; a tile of lanes copies a row.
   __device__ __forceinline__ void copy() const {
     auto const tile = RowTile::of_row(rows.sources.table.dim);
     auto const own = static_cast<int32_t>(threadIdx.x / 32) * tile.per_warp + tile.index;
@@ -146,7 +146,8 @@ struct OrderedRows {
   }
 
  private:
-  // Every `tiles`-th row from `own` on. A few of them together: all loads before all stores.
+  // Copies every `tiles`-th row from `own` on. A few of them go together, with all loads before all
+  // stores.
   template <int kInFlight>
   __device__ __forceinline__ void copy_rows(RowTile const& tile, int32_t own, int32_t tiles) const {
     auto const dim = rows.sources.table.dim;

@@ -79,7 +79,8 @@ __device__ __forceinline__ void count_of_block(TierRef const& tier, uint32_t hit
   count_in_tier(tier, kTierMisses, of_block[1]);
 }
 
-// Whether a live slot has a frame. Clears the mark of a frame whose row an earlier promotion made.
+// Returns whether a live slot has a frame. Clears the mark of a frame whose row an earlier
+// promotion made.
 __device__ __forceinline__ bool meet_frame(TierRef const& tier, int32_t slot) {
   auto const frame = tier.place[slot] - 1;
   if (frame >= static_cast<uint32_t>(tier.frames)) return false;
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- a warp a bucket gives frames ---------------------------------------------------------------
 
-// Of one block.
+// A block notes here which slots get frames.
 struct GivenFrames {
   uint8_t to[kBucketsOfBlock][kMostFrames];     // the slot in the bucket that gets a frame
   uint8_t order[kBucketsOfBlock][kMostFrames];  // how many of the bucket get one before it
@@ -139,7 +140,7 @@ class FrameGiver {
                                         GivenFrames& given)
       : all_(all), call_(call), tier_(call.args.tier), table_(call.args.table), given_(given) {}
 
-  // What the buckets of a warp want: those from `first` on, the first of them number `at` of the
+  // Finds what the buckets of a warp want. They begin at `first`, which is number `at` of the
   // block.
   __device__ __forceinline__ void look(int64_t first, int at) const {
     auto const lane = lane_id();
@@ -371,8 +372,9 @@ class FrameGiver {
   GivenFrames& given_;
 };
 
-// Turns the counts of a block's buckets into those before each one, and returns those up to the
-// end of the block. By one warp. `chain`: of the table's blocks, of which this is number `block`.
+// Turns the counts of a block's buckets into those before each one, and returns those up to the end
+// of the block. One warp calls this. `chain` is of the table's blocks, of which this is number
+// `block`.
 __device__ __forceinline__ CountPair add_up_buckets(ChainedSum const& chain, GivenFrames& given,
                                                     uint32_t block) {
   static_assert(kBucketsOfBlock % 32 == 0);

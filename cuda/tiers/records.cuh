@@ -118,15 +118,15 @@ __device__ __forceinline__ void store_piece(RecordParts const& parts, int64_t ro
       });
 }
 
-// The home record of a slot.
+// Returns the home record of a slot.
 template <class Homes>
 __device__ __forceinline__ auto* record_at(Homes* homes, int64_t record_bytes, int64_t slot) {
   using Piece = std::conditional_t<std::is_const_v<Homes>, uint4 const, uint4>;
   return reinterpret_cast<Piece*>(homes + slot * record_bytes);
 }
 
-// One record comes in and another row goes home. `to_row` < 0 or `to_record` == null: only one of
-// these. By the lanes of a tile. All loads before all stores, so that both
+// One record comes in and another row goes home. `to_row` < 0 or `to_record` == null leaves one of
+// them out. The lanes of a tile call this. All loads come before all stores, so that both
 // directions of the bus work.
 struct RecordSwap {
   uint4 const* from_record;
@@ -177,7 +177,7 @@ __device__ __forceinline__ void copy_row(RecordParts const& parts, RowTile const
   }
 }
 
-// A mark in a row of each array, by one thread. Settle reads it (core/tiers/tier_args.h).
+// One thread writes a mark in a row of each array. Settle reads it (core/tiers/tier_args.h).
 constexpr uint16_t kNotThere = 0x1234;
 constexpr uint16_t kThere = 0x5a3c;
 

@@ -60,7 +60,7 @@ __device__ __forceinline__ bool is_at_home(RowSources const& args, RowSource con
   return source.word - reinterpret_cast<uint64_t>(args.tier.homes) < bytes;
 }
 
-// Four columns of an initial row.
+// Draws four columns of an initial row.
 template <class Format>
 __device__ __forceinline__ float4 draw_initial(RowSources const& args, Format format,
                                                RowSource const& source, Key key, int32_t column) {

@@ -55,7 +55,7 @@ struct TierRows {
 
   // ---- a row for each id ------------------------------------------------------------------------
 
-  // Of the ids from `first` on, `count` <= 32. By a warp.
+  // A warp copies the rows of `count` <= 32 ids from `first` on.
   __device__ __forceinline__ void copy(int64_t first, int32_t count) const {
     auto const active = lane_id() < count;
     auto const own = active ? source_of(sources, feature.slots[first + lane_id()]) : RowSource{0};
@@ -79,7 +79,7 @@ struct TierRows {
     for (int r = 0; r < kInFlight; ++r) {
       auto const index = base + r * tile.per_warp + tile.index;
       source[r] = {__shfl_sync(kFullWarp, own.word, index & 31)};
-      // Those are not written here.
+      // Lanes without a row or a column write nothing.
       if (index >= count || column >= sources.table.dim) source[r] = {RowSource::kMissing};
     }
 #pragma unroll
@@ -125,7 +125,7 @@ struct TierRows {
     return factor;
   }
 
-  // By the lanes of a tile.
+  // The lanes of a tile call this.
   __device__ __forceinline__ void pool(RowTile const& tile, int64_t bag) const {
     auto const ids = within(bag_range(feature, bag), {0, feature.num_ids});
     auto const factor = factor_of(tile, bag, ids);
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- host ---------------------------------------------------------------------------------------
 
-// Of a feature.
+// Returns the blocks that a feature needs.
 inline int64_t tier_rows_blocks(FeatureRef const& feature, int32_t dim) {
   if (feature.pooling == Pooling::kNoRows) return 0;
   auto const of_warp = pools(feature) ? kBagsOfTile * (32 / lanes_of_row(dim)) : 32;
@@ -250,7 +250,7 @@ inline bool are_floats(TierRowsArgs const& args) {
   return std::all_of(args.features, args.features + args.num_features, is_one);
 }
 
-// Which blocks work on which feature: `blocks_of(feature)` of them. Returns their number.
+// Notes which blocks work on which feature, `blocks_of(feature)` of them. Returns their number.
 template <class Size, class BlocksOf>
 int64_t fill_call(TierRowsArgs const& args, BlocksOf const& blocks_of, TierRowsCall<Size>* call) {
   for (int32_t t = 0; t < args.num_tables; ++t) {

@@ -78,7 +78,7 @@ __device__ __forceinline__ uint32_t count_bits(uint4 const& words) {
                                __popc(words.w));
 }
 
-// How many slots of the set come before a place in its bucket.
+// Returns how many slots of the set come before a place in its bucket.
 __device__ __forceinline__ uint32_t count_before(uint4 const& words, uint32_t in_bucket) {
   auto const below = (1u << (in_bucket % 32)) - 1;
   auto const w = in_bucket / 32;

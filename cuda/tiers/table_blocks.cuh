@@ -35,7 +35,7 @@ struct TableBlocks {
   }
 };
 
-// Of a kernel with a thread for each id.
+// A kernel with a thread for each id has so many blocks.
 template <class OfTable>
 int64_t blocks_of_ids(OfTable const& table) {
   return persistent_blocks(ceil_div(table.num_ids, kThreads), 8);

@@ -54,7 +54,7 @@ struct Entries {
   __device__ __forceinline__ bool has(int lane) const { return (wanted >> lane & 1) != 0; }
 };
 
-// How many entries of each list count.
+// Says how many entries of each list count.
 struct ListCounts {
   int32_t out, in;
 };
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kThreads) settle_kernel(__grid_constant__ Swap
   });
 }
 
-// Blocks for the lists of all tables.
+// Returns the blocks for the lists of all tables.
 int64_t swap_blocks(SwapCall const& call) {
   int64_t most = 0;
   for (int32_t t = 0; t < call.num_tables; ++t) {

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from jax_dynemb.files.checkpoint import find_checkpoint, stored_checkpoint
 from jax_dynemb.files.dynamicemb import dumped_tables, stored_dumps
+from jax_dynemb.files.integrity import base_files
 from jax_dynemb.files.parquet import parquet_files, stored_parquet
-from jax_dynemb.files.safetensors import base_files, stored_exports
+from jax_dynemb.files.safetensors import stored_exports
 from jax_dynemb.rows import StoredTable
 
 
@@ -28,11 +29,8 @@ def open_tables(
 ) -> tuple[str, dict[str, StoredTable]]:
     """Returns what the path is, and its tables by name.
 
-    Args:
-      path: a directory of checkpoints (the latest is read) or one of them. Or a
-        DynamicEmb dump, a safetensors export or one file of it, the same in parquet.
-      verify: compare the files with the checksums that they have.
-      quiet: show no progress meanwhile.
+    It is a directory of checkpoints (the latest is read) or one of them. Or a
+    DynamicEmb dump, a safetensors export or one file of it, the same in parquet.
 
     Raises:
       DamagedFileError: a file is missing, cut off, altered or malformed.

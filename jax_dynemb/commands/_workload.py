@@ -26,10 +26,7 @@ class Workload:
     """Describes tables of one shape, and a batch of lookups for each.
 
     Attributes:
-      tables: how many.
-      rows: ids of each table.
       dim: float32 columns of a row.
-      bags: of a batch.
       ids: of a bag, which are summed; 0 for one row per id, without sums.
     """
 

@@ -13,7 +13,6 @@ import jax
 
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.lifecycle._memory import fits_in_memory
-from jax_dynemb.lifecycle._rehearsal import rehearse, rehearse_check
 from jax_dynemb.lifecycle._watch import GrowthWatch
 from jax_dynemb.table import Growth, Tables, abstract, abstract_after
 
@@ -24,17 +23,13 @@ class _Next:
 
     Attributes:
       due: rows by table, as ``growth_due`` said.
-      growth: the next size.
-      step: of that size.
-      rehearses: whether both are run ahead.
       ready: what the growth and the step need; None until the arguments of a step are
         known.
     """
 
     due: dict[str, int]
     growth: Growth
-    step: Callable[..., Any]
-    rehearses: bool
+    step: Any
     ready: Future[_Ready] | None = None
 
 
@@ -42,10 +37,9 @@ class _Next:
 class _Ready:
     """Holds what a swap needs, so that the swap takes no longer than its copies.
 
-    Attributes:
-      needed: bytes of the new arrays on a device.
-      programs: the compiled growth, and those of the step and of a check, if they are
-        compiled ahead. ``jit`` finds them while they are kept.
+    ``needed`` are bytes of the new arrays on a device. ``programs`` are the compiled
+    growth, and those of the step and a check if compiled ahead. ``jit`` finds them
+    while they are kept.
     """
 
     needed: int
@@ -85,7 +79,6 @@ class Grower:
         *,
         every: int = 100,
         ahead: bool = True,
-        rehearse: bool = True,
     ):
         """Makes the first step; compiles nothing yet.
 
@@ -96,10 +89,6 @@ class Grower:
           every: calls of ``maybe_grow`` between two reads of the counters. A table
             grows two reads after it became due, plus the time to compile.
           ahead: False compiles the step of a new size where it is first called.
-          rehearse: whether the background thread also runs the next programs once on
-            zeros, since first runs take some milliseconds longer. It does so on one GPU
-            that has four times the memory needed, for arrays of up to 4 GiB. A step
-            with callbacks is left out.
 
         Raises:
           TypeError: ``make_step`` is no function of ``Tables`` that returns a function.
@@ -112,7 +101,7 @@ class Grower:
                 f"{kind_of(coll)}."
             )
         self.coll = coll
-        self._make_step, self._ahead, self._rehearses = make_step, ahead, rehearse
+        self._make_step, self._ahead = make_step, ahead
         self._step = make_step(coll)
         self._watch = GrowthWatch(every)
         self._next: _Next | None = None
@@ -165,8 +154,7 @@ class Grower:
         due = self._watch.due(self.coll, lambda: state)
         if self._next is None and due and due != self._too_large:
             growth = self.coll.plan_growth(due)
-            step = self._make_step(growth.coll)
-            self._next = _Next(due, growth, step, self._rehearses)
+            self._next = _Next(due, growth, self._make_step(growth.coll))
 
     def _is_time(self, coming: _Next) -> bool:
         """Whether the next step is compiled, or shall be awaited now."""
@@ -208,8 +196,7 @@ def _compile(
     coming: _Next, past: list[Any], state: Any, args: Any, kwargs: Any
 ) -> _Ready:
     past.clear()
-    lower, trace = (getattr(coming.step, name, None) for name in ("lower", "trace"))
-    if lower is None:
+    if not hasattr(coming.step, "lower"):
         raise TypeError(
             "jde.lifecycle.Grower compiles steps ahead, so make_step must return a "
             "jitted function: return jax.jit(step, donate_argnums=0). With ahead=False "
@@ -220,15 +207,6 @@ def _compile(
     larger = abstract_after(coming.growth, state, programs)
     # On several devices too: to compile needs no collective, only to run does.
     checks = coming.growth.coll.engine.compile_stats(larger)
-    rehearse_check(coming.growth, larger)
     # jit finds what lower().compile() made, for arguments of these types.
-    if trace is None:  # such as jde.nnx.jit
-        step = lower(larger, *args, **kwargs).compile()
-    else:
-        traced = trace(larger, *args, **kwargs)
-        step = traced.lower().compile()
-        if coming.rehearses:
-            needed = ready.needed + step.memory_analysis().temp_size_in_bytes
-            effects, others = traced.jaxpr.effects, (args, kwargs)
-            rehearse(coming.growth, needed, coming.step, effects, state, others)
+    step = coming.step.lower(larger, *args, **kwargs).compile()
     return dataclasses.replace(ready, programs=(programs, step, checks))

@@ -150,7 +150,7 @@ def _leaving(
     known, scores = known[is_free], scores[is_free]
     if below is not None:
         return known[scores < np.uint64(below)]
-    # Of equal scores the lowest keys, as in a full bucket.
+    # Where scores are equal the lowest keys go first, as in a full bucket.
     order = leaving_order(scores, coll.tables[table].lfu_halflife or 0)
     return known[np.lexsort((known.view(np.uint64), order))[:count]]
 

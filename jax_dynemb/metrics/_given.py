@@ -13,11 +13,7 @@ from jax_dynemb._kind_of import kind_of
 
 
 def flat(predictions: Any, labels: Any, weights: Any) -> tuple[jax.Array, ...]:
-    """Flattens what a metric is given; weights are 1 where there are none.
-
-    Raises:
-      ValueError: the shapes differ.
-    """
+    """Flattens what a metric is given, of one shape; weights of None are 1."""
     predictions = jnp.asarray(predictions, jnp.float32)
     labels = jnp.asarray(labels, jnp.float32)
     weights = jnp.ones_like(labels) if weights is None else weights
@@ -32,11 +28,7 @@ def flat(predictions: Any, labels: Any, weights: Any) -> tuple[jax.Array, ...]:
 
 
 def check_same_kind(metric: Any, other: Any) -> None:
-    """Refuses to merge two kinds of metrics, whose sums mean different things.
-
-    Raises:
-      TypeError: with both kinds.
-    """
+    """Refuses to merge two kinds of metrics, whose sums mean different things."""
     if type(metric) is not type(other):
         own = type(metric).__name__
         raise TypeError(

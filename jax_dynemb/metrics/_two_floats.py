@@ -22,15 +22,7 @@ def added(a: Pair, b: Pair) -> Pair:
 
 
 def summed(high: jax.Array, low: jax.Array | None = None) -> Pair:
-    """Adds up the first axis by halves.
-
-    Args:
-      high: float32[n, ...].
-      low: float32[n, ...]; zeros if None.
-
-    Returns:
-      A pair of float32[...]; zeros where n is 0.
-    """
+    """Adds up the first axis of float32[n, ...] by halves; zeros where n is 0."""
     pair = high, jnp.zeros_like(high) if low is None else low
     if high.shape[0] == 0:
         zero = jnp.zeros(high.shape[1:], jnp.float32)

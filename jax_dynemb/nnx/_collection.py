@@ -28,7 +28,9 @@ class EmbeddingBagCollection(TableModule):
       mesh: devices to shard the rows over, or None.
       axis: the mesh axis for it, or several; all axes if None.
       options: ``share_arrays``, ``plan``, ``exchange_factor``, ``exchange_dtype`` and
-        ``exchange_pooled`` of ``jde.Tables``.
+        ``exchange_pooled`` of ``jde.Tables``. Or ``rows_of``, another collection: its
+        tables of these names are looked up, and trained by both; it needs no
+        ``rngs``. An update is one of each lookup.
 
     Example:
       >>> tables = [jde.TableConfig("cat", dim=16, capacity=1000)]
@@ -42,7 +44,7 @@ class EmbeddingBagCollection(TableModule):
         self,
         tables: Iterable[TableConfig | TTConfig],
         *,
-        rngs: nnx.Rngs,
+        rngs: nnx.Rngs | None = None,
         mesh: Mesh | None = None,
         axis: str | tuple[str, ...] | None = None,
         **options: Any,
@@ -117,7 +119,9 @@ class EmbeddingCollection(TableModule):
       mesh: devices to shard the rows over, or None.
       axis: the mesh axis for it, or several; all axes if None.
       options: ``share_arrays``, ``plan``, ``exchange_factor``, ``exchange_dtype`` and
-        ``exchange_pooled`` of ``jde.Tables``.
+        ``exchange_pooled`` of ``jde.Tables``. Or ``rows_of``, another collection: its
+        tables of these names are looked up, and trained by both; it needs no
+        ``rngs``. An update is one of each lookup.
 
     Raises:
       ValueError: a table has pooling.
@@ -127,7 +131,7 @@ class EmbeddingCollection(TableModule):
         self,
         tables: Iterable[TableConfig | TTConfig],
         *,
-        rngs: nnx.Rngs,
+        rngs: nnx.Rngs | None = None,
         mesh: Mesh | None = None,
         axis: str | tuple[str, ...] | None = None,
         **options: Any,

@@ -31,7 +31,29 @@ class LookupGradients:
     d_rows: dict[str, jax.Array]
 
 
-@jax.tree_util.register_dataclass
+class _Dense(str):
+    """A key that says what to write where Flax shows it beside those of a model.
+
+    Plain ``nnx.Optimizer`` runs no code of this package. But its error, of two trees
+    that differ, names their keys.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return (
+            "dense, of jde.nnx.Grads: write jde.nnx.Optimizer(model, tx) in place of "
+            "nnx.Optimizer; or update the dense part with optimizer.update(model, "
+            "grads.dense) and the tables with jde.nnx.update_tables(model, grads)"
+        )
+
+
+_KEYS = (  # no attribute of a model has a dot
+    jax.tree_util.GetAttrKey(_Dense("Grads.dense")),
+    jax.tree_util.GetAttrKey("rows"),
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Grads:
     """Holds the gradients of a model with tables: a pytree of ordinary arrays.
@@ -68,3 +90,15 @@ class Grads:
         them row by row, over all micro-batches at once.
         """
         return Grads(jax.tree.map(lambda x: x.sum(axis=0), self.dense), self.rows)
+
+
+def _with_keys(grads: Grads) -> tuple[tuple[tuple[Any, Any], ...], None]:
+    return tuple(zip(_KEYS, (grads.dense, grads.rows), strict=True)), None
+
+
+jax.tree_util.register_pytree_with_keys(
+    Grads,
+    _with_keys,
+    lambda _, children: Grads(*children),
+    lambda grads: ((grads.dense, grads.rows), None),
+)

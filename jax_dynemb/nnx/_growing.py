@@ -23,12 +23,7 @@ _watched: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
 
 
 def growth_now(module: Any, every: int) -> Growth | None:
-    """Counts a step, and returns the larger sizes if tables are due and there is room.
-
-    Args:
-      module: the collection.
-      every: steps between two checks.
-    """
+    """Counts a step; returns larger sizes if tables are due and there is room."""
     one_table = next(iter(module.tables.values())).get_value()
     check_values(one_table, "maybe_grow")  # inside jit it would count once and not grow
     own = _watched.get(module)

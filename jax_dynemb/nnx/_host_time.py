@@ -42,12 +42,7 @@ def taking_time(fun: Callable[..., Any]) -> Callable[..., Any]:
 def host_time(coll: Tables, state: Mapping[str, TableState]) -> Any:
     """Returns the time for a lookup, uint32[2]; None: devices read their clocks.
 
-    Args:
-      coll: the tables.
-      state: theirs; traced inside any jit.
-
-    Raises:
-      NeedsTime: inside a step of ``jde.nnx.jit`` that is traced without the time.
+    A step of ``jde.nnx.jit`` that is traced without the time raises NeedsTime.
     """
     timestamp = ScoreStrategy.TIMESTAMP
     configs = coll.engine.catalog.dynamic.values()

@@ -138,7 +138,8 @@ class _Jit:
 
 
 # Walking a large model costs more than calling its compiled step. Only modules with
-# tables are remembered: others may get some later. By id: a dataclass has no hash.
+# tables are remembered: others may get some later. The key is id(), since a dataclass
+# has no hash.
 _known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 

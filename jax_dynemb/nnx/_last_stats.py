@@ -25,15 +25,7 @@ _numbers: weakref.WeakKeyDictionary[Any, _Numbers] = weakref.WeakKeyDictionary()
 
 
 def last_known(module: Any, start: Callable[[], StatsFuture]) -> Stats:
-    """Returns the newest numbers that have arrived, and starts the next copy.
-
-    Args:
-      module: whose tables they are.
-      start: starts a copy of the counters.
-
-    Returns:
-      The numbers; empty before the first have arrived.
-    """
+    """Returns the newest numbers that have arrived, and starts the next copy."""
     numbers = _numbers.setdefault(module, _Numbers())
     if numbers.coming is not None and numbers.coming.done():
         arrived, numbers.coming = numbers.coming, None

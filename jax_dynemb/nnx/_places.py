@@ -14,25 +14,13 @@ from jax_dynemb.table import packed, unpacked
 
 
 def places_of(module: Any) -> bytes:
-    """Pickles the shardings of the arrays of a module.
-
-    Args:
-      module: whose Variables hold arrays.
-    """
+    """Pickles the shardings of the arrays of a module."""
     leaves = jax.tree.leaves([v.get_raw_value() for v in iter_variables(module)])
     return packed([_place(leaf) for leaf in leaves])
 
 
 def put_back(module: Any, places: bytes) -> None:
-    """Moves the arrays of a module to where they were when it was pickled.
-
-    Args:
-      module: with all its attributes.
-      places: what ``places_of`` returned.
-
-    Raises:
-      ValueError: this process lacks a device.
-    """
+    """Moves arrays to where they were when pickled; ValueError without a device."""
     shardings = iter(unpacked(places))
     for variable in iter_variables(module):
         moved = jax.tree.map(

@@ -24,6 +24,7 @@ from jax_dynemb.nnx._host_time import host_time
 from jax_dynemb.nnx._last_stats import last_known
 from jax_dynemb.nnx._places import places_of, put_back
 from jax_dynemb.nnx._pool import pool
+from jax_dynemb.nnx._sharing_rows import sharing_rows
 from jax_dynemb.nnx._tape import attach
 from jax_dynemb.nnx._variable import Table
 from jax_dynemb.nnx.fast_path import (
@@ -44,11 +45,7 @@ _PLACES = "places of arrays"  # no name of an attribute
 
 
 def drawn_seed(module: str, rngs: Any) -> jax.Array:
-    """Draws the seed of a module's initial values, uint32[].
-
-    Raises:
-      TypeError: ``rngs`` have no stream for parameters.
-    """
+    """Draws the seed of a module's initial values, uint32[]."""
     if not hasattr(rngs, "params"):
         raise TypeError(
             f"{module} needs rngs, from which it draws the seed of initial rows: write "
@@ -70,16 +67,21 @@ class TableModule(ObservedModule):
         self,
         tables: Iterable[Any],
         *,
-        rngs: nnx.Rngs,
+        rngs: nnx.Rngs | None = None,
         mesh: Mesh | None = None,
         axis: str | tuple[str, ...] | None = None,
+        rows_of: TableModule | None = None,
         **options: Any,
     ):
+        self.deterministic = False
+        if rows_of is not None:
+            self.coll = sharing_rows(rows_of.coll, tables)
+            self.tables = nnx.data(dict(rows_of.tables))
+            return
         self.coll = Tables(tuple(tables), mesh=mesh, axis=axis, **options)
         seed = drawn_seed(type(self).__name__, rngs)
         state = self.coll.init(seed)
         self.tables = nnx.data({name: Table(state[name]) for name in state})
-        self.deterministic = False
 
     def stats(self, wait: bool = True) -> dict[str, float | int]:
         """Reads the counters: ``"cat/rows"``, ``"cat/load_factor"``, ...
@@ -164,13 +166,7 @@ class TableModule(ObservedModule):
         weights: Mapping[str, jax.Array] | None,
         weighted: Iterable[str] = (),
     ) -> Routed:
-        """Sends a batch ahead; its weights are for the pooling in this Module.
-
-        Args:
-          ids: by feature.
-          weights: by feature.
-          weighted: features whose weights come with the lookup.
-        """
+        """Sends a batch ahead; its weights are for the pooling in this Module."""
         ids, weights = batch_of(self.coll.engine.catalog, ids, weights)
         coll = _fetching_rows_of(self.coll, frozenset(weights) | frozenset(weighted))
         return dataclasses.replace(coll.route(ids), weights=weights)
@@ -243,14 +239,7 @@ class TableModule(ObservedModule):
         return {**vars(self), _PLACES: places_of(self)}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Takes over what ``pickle`` kept; arrays go to where they were.
-
-        Args:
-          state: what ``__getstate__`` returned.
-
-        Raises:
-          ValueError: this process lacks a device.
-        """
+        """Takes over what ``pickle`` kept; arrays go to where they were."""
         vars(self).update({k: x for k, x in state.items() if k != _PLACES})
         put_back(self, state[_PLACES])
 
@@ -269,7 +258,11 @@ class TableModule(ObservedModule):
         scores: Mapping[str, jax.Array] | None,
         train: bool | None,
         counts: Mapping[str, jax.Array] | None = None,
+        now: Any = None,
+        insert: bool = True,
+        touch: bool | None = None,
     ) -> dict[str, jax.Array]:
+        """Looks up and pools; a flag that is left out is as for ``jde.Tables``."""
         batch: Batch
         if isinstance(ids, Routed):
             weights = ids.weights if weights is None else weights
@@ -280,7 +273,10 @@ class TableModule(ObservedModule):
             batch = ids
         coll = _fetching_rows_of(self.coll, frozenset(weights))
         if (not self.deterministic) if train is None else train:
-            rows = self._find_or_insert(coll, batch, scores, counts)
+            flags = {"insert": insert, "touch": touch is None or touch}
+            rows = self._find_or_insert(coll, batch, scores, counts, now, flags)
+        elif touch:
+            rows = self._find_and_touch(coll, ids, scores, counts, now)
         else:
             rows = self._find(coll, ids)
         return OrderedDict(
@@ -295,16 +291,35 @@ class TableModule(ObservedModule):
         weights = jnp.ones(rows.shape[:-1]) if weights is None else weights
         return pool(rows, ids, weights, table)
 
-    def _find_or_insert(self, coll, ids, scores, counts) -> dict[str, jax.Array]:
-        if not all(map(writable, self.tables.values())):
-            raise ValueError(_NOT_AN_ARGUMENT.format(kind=type(self).__name__))
-        before = self._state()
-        now = host_time(coll, before)
+    def _find_or_insert(
+        self, coll, ids, scores, counts, now, flags
+    ) -> dict[str, jax.Array]:
+        before = self._state_to_change()
+        now = host_time(coll, before) if now is None else now
         rows, residual, state = coll.lookup(
-            before, ids, scores=scores, counts=counts, now=now
+            before, ids, scores=scores, counts=counts, now=now, **flags
         )
         self._set_state(state)
         return attach(self, coll, residual, rows)
+
+    def _find_and_touch(self, coll, ids, scores, counts, now) -> dict[str, jax.Array]:
+        before = self._state_to_change()
+        now = host_time(coll, before) if now is None else now
+        rows, _, state = coll.find(
+            before, ids, touch=True, scores=scores, counts=counts, now=now
+        )
+        self._set_state(state)
+        return rows
+
+    def _state_to_change(self) -> dict[str, TableState]:
+        """Returns the state.
+
+        Raises:
+          ValueError: what a lookup changes in it would be lost.
+        """
+        if not all(map(writable, self.tables.values())):
+            raise ValueError(_NOT_AN_ARGUMENT.format(kind=type(self).__name__))
+        return self._state()
 
     def _find(self, coll, ids) -> dict[str, jax.Array]:
         before = self._state()
@@ -336,5 +351,5 @@ _NOT_AN_ARGUMENT = (
     "scan, ...) that the model did not enter as an argument, so the rows it inserts "
     "would be lost. Pass the model as an argument through jde.nnx.jit and "
     "jde.nnx.value_and_grad, move the lookup out of jax.vmap or lax.scan (fold batch "
-    "axes into the ids instead), or read without inserting: train=False."
+    "axes into the ids instead), or read without inserting: train=False, and no touch."
 )

@@ -122,7 +122,8 @@ def without_gradients(collections: Iterable[Tables]) -> bool:
 # Traces of jax.jvp and of jax.linearize, which jax.grad and nnx.grad are made of.
 _DIFFERENTIATING = ("JVPTrace", "LinearizeTrace")
 
-# Frames from ``attach`` to the code that calls a module of this package.
+# So many frames lie between ``attach`` and the code that calls a module of this
+# package.
 _CALLER = 5
 
 _NO_TAPE = (

@@ -271,11 +271,7 @@ def _initializer(weight_dist: Any) -> Any:
 
 
 def _check_end(ids: np.ndarray, end: int) -> None:
-    """Refuses offsets that leave ids out: PyTorch's, which do not say where ids end.
-
-    Raises:
-      ValueError: an id behind the last offset is not padding.
-    """
+    """Refuses offsets that leave ids out: PyTorch's, which do not say where ids end."""
     behind = ids[max(end, 0) :]
     if behind.dtype == np.uint32 and behind.ndim == 2:  # pairs of words
         left = int((behind != 0xFFFF_FFFF).any(axis=-1).sum())
@@ -289,11 +285,7 @@ def _check_end(ids: np.ndarray, end: int) -> None:
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Refuses what is no option here.
-
-    Raises:
-      TypeError: it says what to write instead, each reason once.
-    """
+    """Refuses what is no option here, and says what to write instead."""
     wrong = [option for option in options if option not in _OPTIONS]
     if not wrong:
         return

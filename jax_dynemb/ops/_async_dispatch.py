@@ -29,16 +29,7 @@ _MANY_ARRAYS = 32  # the calling thread finishes fewer before another thread wak
 def dispatch_operand(
     num_operands: int, batch: Sequence[jax.Array], results: Sequence[Any]
 ) -> jax.Array:
-    """Makes the dummy operand of a call.
-
-    Args:
-      num_operands: of the call, without this one.
-      batch: what the call takes beside tables.
-      results: types of what it returns beside tables.
-
-    Returns:
-      uint32[].
-    """
+    """Makes the dummy operand of a call, uint32[], from its batch and its results."""
     nbytes = sum(x.size * x.dtype.itemsize for x in (*batch, *results))
     if num_operands >= _MANY_ARRAYS and is_at_most(nbytes, _MOST_BYTES):
         for array in batch:

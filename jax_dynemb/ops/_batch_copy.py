@@ -26,16 +26,7 @@ def copied_batch(
     states: Mapping[str, TableState],
     inputs: Sequence[tuple[FeatureLayout, FeatureInput]],
 ) -> list[tuple[FeatureLayout, FeatureInput]]:
-    """Copies the ids of features on a GPU, where a table has a tier.
-
-    Args:
-      tables: those that the features use.
-      states: by name, see ``TableSpec.state_name``.
-      inputs: layout and arrays of each feature.
-
-    Returns:
-      The same inputs, with equal ids.
-    """
+    """Copies the ids of features on a GPU, where a table has a tier."""
     tiered = [table for table in tables if table.tier is not None]
     if not tiered:
         return list(inputs)

@@ -62,15 +62,9 @@ def _words_of_entries(index: jax.Array, first: str) -> tuple[jax.Array, jax.Arra
 def fullest_buckets(
     ranges: Ranges, indexes: Mapping[str, UInt32[Array, "buckets words"]]
 ) -> Int32[Array, " tables"]:
-    """Counts the rows of the fullest bucket of each table.
+    """Counts the rows of the fullest bucket of each table, in order of ``ranges``.
 
-    Args:
-      ranges: for the arrays of a state, by name, the buckets of each table in them as
-        (first, last + 1).
-      indexes: by the name of the arrays.
-
-    Returns:
-      One number a table, in order of ``ranges``.
+    ``ranges`` has, by the name of arrays, the (first, last + 1) buckets of each table.
     """
     most = []
     for name, of_tables in ranges:

@@ -49,14 +49,12 @@ class Call:
         num_ids: Sequence[int] = (),
         **attributes: Any,
     ):
-        """Starts a call.
+        """Starts a call; ``attributes`` are those beside the tables' own.
 
-        Args:
-          op: the operation.
-          tables: those whose buffers are added; such as share arrays together.
-          num_ids: of each feature, or of each table of a route. Of a scatter, if some
-            slots may be equal. Of pair_gradients, the shape of the suffixes, and rows.
-          **attributes: those beside the tables' own.
+        The buffers of ``tables`` are added; those that share arrays stand together.
+        ``num_ids`` is of each feature, or of each table of a route. A scatter says
+        there if some slots may be equal. pair_gradients says the shape of the suffixes,
+        and rows.
 
         Raises:
           ValueError: a table has packed rows, which the operation does not read.
@@ -132,10 +130,9 @@ class Call:
         }
 
     def run(self, *, on_host: bool = False) -> Iterator[jax.Array]:
-        """Makes the call; the results in the order in which they were added.
+        """Yields the results in the order in which they were added to the call.
 
-        Args:
-          on_host: whether all results lie in host memory, where scratch cannot be.
+        Where all of them lie in host memory, ``on_host``, there is no scratch.
         """
         batch, results = self._batch, self._results_of_batch()
         self.operand(dispatch_operand(len(self._operands), batch, results))

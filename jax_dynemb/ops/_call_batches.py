@@ -23,19 +23,8 @@ def call_batches(
 ) -> Iterator[tuple[Indices, Indices]]:
     """Cuts a call into calls of one wave and row format, up to the largest size.
 
-    Nearly always it is one. The features of a table stay together: its update is one.
-
-    Args:
-      tables: of the whole call, those of a wave side by side.
-      table_of: for each feature of it, the name of its table.
-      wave_of: by table; see ``RowView``.
-      most_tables: of one call; None: ``constants()["max_tables"]``.
-
-    Yields:
-      Indices of some tables, and of their features, each in the order given.
-
-    Raises:
-      ValueError: one table has too many features.
+    Nearly always it is one. The features of a table stay together, since its update is
+    one. Yields indices of some tables, and of their features, each in the order given.
     """
     limits = _ffi.constants()
     most_tables = most_tables or limits["max_tables"]

@@ -44,13 +44,9 @@ def depart(table: TableSpec, state: TableState) -> TableState:
 def hold(
     table: TableSpec, state: TableState, slots: jax.Array, lookups: int
 ) -> TableState:
-    """Keeps the rows of slots in the table for some lookups to come.
+    """Keeps rows in the table for ``lookups`` (static); a longer hold of a row stays.
 
-    Args:
-      table: its config.
-      state: its arrays.
-      slots: int32[n]; negative ones are passed over.
-      lookups: static. A longer hold that a row has stays.
+    ``slots`` is int32[n]; negative ones are passed over.
     """
     tier = tier_of(state)
     assert tier.held is not None  # check_state
@@ -71,13 +67,7 @@ def hold(
 
 
 def keep_holds(table: TableSpec, state: TableState, lookups: int = 1) -> TableState:
-    """Moves the ends of holds by some lookups, which have evicted no row.
-
-    Args:
-      table: its config.
-      state: its arrays, after these lookups.
-      lookups: how many; negative to take back as many.
-    """
+    """Moves the ends of holds by some lookups, which have evicted no row."""
     tier = tier_of(state)
     assert tier.held is not None  # check_state
     now = state.counters[table.first_row, _ffi.code("counters", "lookups"), 0]

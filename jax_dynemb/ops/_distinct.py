@@ -42,12 +42,9 @@ def distinct(
 ) -> Distinct:
     """Sorts numbers, keeps each once, and finds where the values of a prefix begin.
 
-    Args:
-      numbers: uint32[n]; the prefix of a number is ``number // suffixes``, its suffix
-        the rest.
-      limit: numbers that are not below it have no row; at most 2**32 - 1.
-      prefixes: how many there are; others have no start.
-      suffixes: of a prefix.
+    ``numbers`` is uint32[n]; the prefix of a number is ``number // suffixes``, its
+    suffix the rest. Numbers that are not below ``limit`` (at most 2**32 - 1) have no
+    row.
     """
     n = numbers.shape[0]
     attributes = {"limit": np.int64(limit), "suffixes": np.int64(suffixes)}

@@ -20,25 +20,15 @@ def on_host(array: Any) -> np.ndarray:
 
 
 def start_to_host(arrays: Any) -> Any:
-    """Starts to copy small arrays to the host; waits for nothing.
-
-    Args:
-      arrays: a pytree of arrays, which no later program may donate.
-
-    Returns:
-      Arrays for ``on_host``.
-    """
+    """Starts to copy arrays, which no later program may donate; see ``on_host``."""
     return jax.tree.map(_started, arrays)
 
 
 def compile_to_host(types: Any) -> list[Any]:
     """Compiles what ``start_to_host`` runs, and runs nothing.
 
-    Args:
-      types: a pytree of ``jax.ShapeDtypeStruct`` with shardings.
-
-    Returns:
-      ``jax.stages.Compiled``, one for each array that no process can read whole.
+    ``types`` is a pytree of ``jax.ShapeDtypeStruct`` with shardings. Returns one
+    ``jax.stages.Compiled`` for each array that no process can read whole.
     """
     return [
         replicate.lower(leaf).compile()

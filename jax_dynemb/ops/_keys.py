@@ -49,12 +49,7 @@ def is_reserved(words: Words) -> Bool[Array, "*shape"]:
 
 
 def hash_words(words: Words, hash_seed: int) -> tuple[Word, Word]:
-    """The low and the high word of the hash that the kernels use.
-
-    Args:
-      words: keys of one table.
-      hash_seed: of the table.
-    """
+    """Returns the low and the high word of the hash that the kernels use."""
     return hash_by(words, hash_factors([hash_seed])[0])
 
 
@@ -65,12 +60,7 @@ def hash_factors(hash_seeds: Sequence[int]) -> np.ndarray:
 
 
 def hash_by(words: Words, factors: np.ndarray | jax.Array) -> tuple[Word, Word]:
-    """``hash_words`` where keys are of several tables.
-
-    Args:
-      words: keys.
-      factors: uint32[*shape, 2, 2], of the table of each key; see ``hash_factors``.
-    """
+    """Hashes keys of several tables; ``factors`` is uint32[*shape, 2, 2]."""
     low, high = words[..., 0], words[..., 1]
     for n in range(2):
         low = low ^ (high >> 1)  # x ^= x >> 33
@@ -81,14 +71,7 @@ def hash_by(words: Words, factors: np.ndarray | jax.Array) -> tuple[Word, Word]:
 def owner_of(
     low: Word, high: Word, buckets: int, local_buckets: int
 ) -> Int32[Array, "*shape"]:
-    """Returns the shard of a key, which has its bucket.
-
-    Args:
-      low: words of the key's hash.
-      high: likewise.
-      buckets: of the table.
-      local_buckets: of each shard; the last ones may have fewer.
-    """
+    """Returns the shard of a key from its hash; the last may have fewer buckets."""
     if buckets % local_buckets == 0:  # larger buckets, one for each shard
         return bucket_of(low, high, buckets // local_buckets).astype(jnp.int32)
     bucket = bucket_of(low, high, buckets)

@@ -56,7 +56,6 @@ class FeatureLayout:
     """Describes the static shape of one feature in one call.
 
     Attributes:
-      feature: its name.
       table: the name of its table.
       pooling: "none", "sum", "mean" or "no_rows".
       given_shape: shape of the ids as given, without the axis of the two words.
@@ -131,15 +130,8 @@ def prepare(
 ) -> tuple[FeatureLayout, FeatureInput]:
     """Brings the ids of one feature into the form that kernels take.
 
-    Args:
-      config: the feature's table.
-      feature: its name.
-      ids: an array of ids of any leading shape, or a ``Jagged``.
-      weights: one float per id, in the shape of the ids, or None.
-
-    Raises:
-      TypeError: the dtype of the ids does not suit the table.
-      ValueError: a shape does not fit.
+    ``ids`` is an array of any leading shape, or a ``Jagged``; ``weights`` has its
+    shape.
     """
     if isinstance(ids, Jagged):
         return _prepare_jagged(config, feature, ids, weights)

@@ -23,16 +23,11 @@ _DRAWN = ("stamp", "stamp_high", "segment")
 
 
 def new_run(shared: bool = False, traced: bool = False) -> np.ndarray:
-    """Draw what ``init`` gives to all of its tables: a run and its first segment.
+    """Draws a run and its first segment for all tables of an ``init``: uint32[3, 2].
 
-    Args:
-      shared: whether processes of a job have parts of one state. They must agree, so
-        the first one draws, and all of them call this.
-      traced: whether a program is traced now, so that processes cannot communicate.
-        Those that share a state then count their calls: they run the same program.
-
-    Returns:
-      uint32[3, 2]: the run's low and high word, and the segment, as (low, high) words.
+    Processes that share a state must agree, so the first one draws and all of them call
+    this. While a program is traced they cannot communicate. Then they count their
+    calls, since they run the same program.
     """
     several = shared and jax.process_count() > 1
     if several and traced:
@@ -62,14 +57,10 @@ def moment_places() -> slice:
 
 
 def extended(counters: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    """Begin the next segment of a table that was restored.
+    """Begins the next segment of a restored table, from counters uint32[rows, n, 2].
 
-    Residuals of before are of another history, so no nonce stays.
-
-    Args:
-      counters: uint32[rows, counters, 2] of one table. Those of an earlier version
-        have no run: it becomes the drawn one.
-      drawn: of this restore, see ``new_run``.
+    Residuals of before are of another history, so no nonce stays. Counters of an
+    earlier version have no run: it becomes the drawn one.
     """
     numbers = np.array(counters).view(np.uint64)[..., 0]
     stamp, high, segment = run_places()
@@ -93,11 +84,9 @@ def extended(counters: np.ndarray, drawn: np.ndarray) -> np.ndarray:
 def extended_numbers(
     counters: Mapping[str, int], drawn: np.ndarray | None
 ) -> dict[str, int]:
-    """Return the lineage of a table that is filled again, by counter.
+    """Returns the lineage of a table that is filled again, by counter.
 
-    Args:
-      counters: of the table that its rows are of; empty for a run of its own.
-      drawn: see ``extended``; None draws.
+    ``counters`` is empty for a run of its own; ``drawn`` of None draws.
     """
     names = _ffi.constants()["counters"]
     whole = np.array([[counters.get(name, 0) for name in names]], np.uint64)

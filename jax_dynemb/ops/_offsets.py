@@ -21,13 +21,9 @@ from jax_dynemb.ops._state import TableState, add_to_counter
 def offsets_of(lengths: Any, capacity: int) -> tuple[jax.Array, jax.Array]:
     """Adds up lengths, and cuts what no bag can have.
 
-    Args:
-      lengths: integers [bags]; a negative one counts as 0.
-      capacity: the number of ids; no bag reaches past it.
-
-    Returns:
-      int32[bags + 1], where each bag begins, and where the last one ends: from 0 to
-      ``capacity``, never falling; and uint32[1], how many bags were cut.
+    Returns int32[bags + 1], where each bag begins, and where the last one ends: from 0
+    to ``capacity``, never falling. Also uint32[1], how many bags were cut. A negative
+    length counts as 0.
     """
     lengths = jnp.asarray(lengths)
     if lengths.dtype.itemsize < 4:
@@ -48,11 +44,7 @@ def offsets_of(lengths: Any, capacity: int) -> tuple[jax.Array, jax.Array]:
 def offsets_of_given(
     feature: str, lengths: Any, capacity: int
 ) -> tuple[jax.Array, jax.Array]:
-    """The same for what a user passes as ``Jagged.lengths`` of a feature.
-
-    Raises:
-      ValueError: the lengths are no integers, or are known to be no lengths of bags.
-    """
+    """Adds up a user's ``Jagged.lengths`` as ``offsets_of``; refuses other lengths."""
     return offsets_of(check_lengths(lengths, capacity, feature), capacity)
 
 
@@ -63,13 +55,7 @@ def count_malformed(
 ) -> dict[str, TableState]:
     """Counts bags that were cut, each in the first row of its table's counters.
 
-    Args:
-      tables: those of the features.
-      states: by name, see ``TableSpec.state_name``; as they are after a lookup.
-      malformed: for each jagged feature the name of its table, and uint32[1].
-
-    Returns:
-      The states of the tables of these features.
+    ``malformed`` has for each jagged feature the name of its table, and uint32[1].
     """
     new: dict[str, TableState] = {}
     for table in tables:

@@ -20,11 +20,7 @@ _TINY = float(np.finfo(np.float32).tiny)
 
 
 def refuse_packed(tables: Iterable[AnyTable], op: str) -> None:
-    """Refuses what only tables that can be trained can do.
-
-    Raises:
-      ValueError: a table has packed rows.
-    """
+    """Refuses tables with packed rows where only those that train will do."""
     for table in tables:
         if table.row_format is not None:
             raise ValueError(

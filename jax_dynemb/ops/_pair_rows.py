@@ -88,14 +88,7 @@ def pair_gradients(
 
 
 def may_be_half(m: int, rank: int, n: int, suffixes: int) -> bool:
-    """Whether factors and rows may be bfloat16: a GPU has kernels for these sizes.
-
-    Args:
-      m: rows of a prefix's matrix.
-      rank: its columns.
-      n: columns of a suffix's matrix.
-      suffixes: how many there are.
-    """
+    """Whether a GPU has bfloat16 kernels for m x rank and rank x n factors."""
     return _ffi.cpu_module().may_be_half(m, rank, n, suffixes)
 
 

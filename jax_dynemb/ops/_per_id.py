@@ -25,16 +25,8 @@ def with_uses(
 ) -> FeatureInput:
     """Adds the numbers of ids to the arrays of their feature.
 
-    Args:
-      strategy: of the table.
-      layout: of the feature.
-      given: its arrays.
-      counts: uint32 in the shape of the ids, or None.
-      scores: two of these, for customized tables: the low and the high words.
-      of_table: uint32[2], the score of ids without one.
-
-    Raises:
-      ValueError: a shape does not fit.
+    ``counts`` is uint32 in the shape of the ids. For customized tables ``scores`` has
+    the low and the high words; ``of_table`` uint32[2] is the score of ids without one.
     """
     if counts is None and scores is None:
         return given
@@ -49,17 +41,10 @@ def join_uses(
     scores: Sequence[Any] | None,
     of_table: jax.Array,
 ) -> jax.Array | None:
-    """Joins flat counts and scores; a customized table takes both or none.
+    """Joins flat counts and scores: uint32[n], or uint32[3, n] of a customized table.
 
-    Args:
-      strategy: of the table.
-      counts: uint32[n], or None: 1 each.
-      scores: their low words uint32[n] and their high ones; or None: that of the
-        table.
-      of_table: uint32[2].
-
-    Returns:
-      uint32[n], or uint32[3, n] of a customized table.
+    Such a table takes both or none. Counts of None are 1 each; scores of None are
+    ``of_table``, uint32[2].
     """
     if strategy != ScoreStrategy.CUSTOMIZED:
         return counts

@@ -27,13 +27,7 @@ def overwritten_log(log: Log) -> Log:
 
 
 def grown_log(table: TableSpec, grown: TableSpec, log: Log | None) -> Log | None:
-    """Keeps the log of a shard if its parts stay, else begins another.
-
-    Args:
-      table: before, as the shard sees it.
-      grown: after.
-      log: before.
-    """
+    """Keeps the log of a shard if its parts stay, else begins another."""
     same = table.counter_rows == grown.counter_rows
     return log if same and table.ring_size == grown.ring_size else empty_log(grown)
 
@@ -43,14 +37,10 @@ def read_log(
 ) -> tuple[np.ndarray | None, np.ndarray]:
     """Reads the keys that were removed since a head.
 
-    Args:
-      log: uint32[rows, 1 + n, 2], of one copy of a table, on the host.
-      since: uint64[rows], the head of each ring that was read before; None: what is
-        left of all that was ever removed.
-
-    Returns:
-      int64[m], each key once and ascending; None if some were overwritten, or if the
-      rings are others. Then the heads now, uint64[rows].
+    ``log`` is uint32[rows, 1 + n, 2] on the host. ``since`` is uint64[rows], the head
+    of each ring that was read before; None reads all that is left. Returns int64[m],
+    each key once and ascending; None if some were overwritten, or if the rings are
+    others. Also the heads now, uint64[rows].
     """
     words = np.ascontiguousarray(log).view(np.uint64)[..., 0]
     heads, size = words[:, 0].copy(), words.shape[1] - 1

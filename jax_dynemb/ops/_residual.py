@@ -35,7 +35,6 @@ class FeatureResidual:
       offsets: int32[num_bags + 1], or None.
       weights: float32[num_ids], or None.
       scale: float32[num_bags], what a mean multiplied by, or None.
-      layout: the static part.
     """
 
     ids: jax.Array
@@ -52,8 +51,9 @@ class Residual:
     """Holds what ``lookup`` returns for ``apply_gradients``: a pytree.
 
     Attributes:
-      features: by name. Slots are those of the table; of a row-wise table they are
-        zeros, and its owners keep them.
+      features: by name. Slots of a replicated table are those of the device's copy; of
+        a row-wise table on a mesh, the owner's of ids that travelled in a further
+        round; of a column-wise table none.
       stamps: of the tables, so that no others are updated.
       kept: by strategy, what its update need not exchange again; empty on one device.
     """
@@ -106,11 +106,7 @@ class FeatureGradient:
 
 
 def check_residual(residual: FeatureResidual) -> None:
-    """Refuses arrays that are not those of one lookup, or of several by ``lax.scan``.
-
-    Raises:
-      ValueError: an array has another shape or dtype than its layout says.
-    """
+    """Refuses arrays that are not of one lookup, or of several by ``lax.scan``."""
     layout, stacked = residual.layout, residual.slots.shape[:-1]
     n, bags = layout.num_ids, layout.num_bags
     pairs = residual.ids.ndim == len(stacked) + 2
@@ -153,16 +149,8 @@ def join_gradient(
 ) -> FeatureGradient:
     """Puts residual and gradient together; both may be stacked by ``lax.scan``.
 
-    Args:
-      residual: of one lookup, or of several with the same leading axes.
-      gradient: [*stacked, *rows_shape, dim].
-      dim: of the table.
-      limit: the largest magnitude of a number of the gradient, if there is one.
-      joined: whether there are gradients of other lookups beside these.
-
-    Raises:
-      ValueError: the gradient has another shape than the rows, or the residual is not
-        one of a lookup.
+    ``gradient`` is [*stacked, *rows_shape, dim]. ``limit`` bounds its numbers.
+    ``joined`` says that there are gradients of other lookups beside these.
     """
     check_residual(residual)
     layout = residual.layout

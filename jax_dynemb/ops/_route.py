@@ -19,10 +19,8 @@ class RouteTable(NamedTuple):
     """Describes the ids of one table.
 
     Attributes:
-      size: how many there are.
       first: the segment of the ids that the table's first owner has.
       owners: shards that hold rows of the table; their segments follow each other.
-      hash_seed: of the table.
       num_buckets: of the table; 0: one for each owner.
       local_buckets: how many of them an owner has; the last owners may have fewer.
     """

@@ -20,8 +20,6 @@ class RowView:
     """Where the rows of one feature lie in an array of several; static.
 
     Attributes:
-      array: its number.
-      dtype: of the array.
       size: of the array, in elements.
       offset: elements before the first row.
       group: rows that follow each other.

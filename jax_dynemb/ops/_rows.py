@@ -26,11 +26,7 @@ _ROWS = ("index", "values", "optimizer")
 
 
 def _checked_slots(table: TableSpec, slots: Any) -> jax.Array:
-    """The slots, if they can be some at all; their values are data.
-
-    Raises:
-      ValueError: another dtype or number of axes.
-    """
+    """Returns the slots if dtype and axes are right; their values are data."""
     slots = jnp.asarray(slots)
     if slots.ndim != 1 or slots.dtype != jnp.int32:
         raise ValueError(
@@ -44,11 +40,7 @@ def _checked_slots(table: TableSpec, slots: Any) -> jax.Array:
 def _checked_rows(
     table: TableSpec, count: int, rows: Mapping[str, Any]
 ) -> dict[str, jax.Array]:
-    """Converts the rows to write to the dtypes of kernels.
-
-    Raises:
-      ValueError: a name that the table does not have, or too few rows, or other ones.
-    """
+    """Converts the rows to write to the dtypes of kernels; refuses other sizes."""
     shapes = {"values": (count, table.dim), "scores": (count, 2)}
     shapes |= {name: (count, *spec.shape) for name, spec in table.states.items()}
     dtypes = {name: spec.dtype for name, spec in table.states.items()}
@@ -135,16 +127,9 @@ def scatter(
 ) -> TableState:
     """Writes what ``rows`` has of values, scores and states, at the table's slots.
 
-    Args:
-      table: its config.
-      state: its arrays.
-      slots: int32[n]; distinct, unless ``last_wins``.
-      rows: by name, in the shapes that ``gather`` returns.
-      last_wins: of rows for one slot the last is written.
-      rounds: whether values are rounded as the table's updates round; else to nearest.
-
-    Returns:
-      The new state.
+    ``slots`` is int32[n], distinct unless ``last_wins``: then the last row of a slot is
+    written. ``rows`` have the shapes that ``gather`` returns. With ``rounds`` values
+    are rounded as by the table's updates, else to nearest.
     """
     slots = _checked_slots(table, slots)
     given = _checked_rows(table, slots.shape[0], rows)
@@ -210,18 +195,11 @@ def export_batch(
     num_buckets: int,
     min_score: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """The live rows of a range of buckets, compacted. Only reads: nothing is aliased.
+    """Lists the live rows of some buckets; only reads, so nothing is aliased.
 
-    Args:
-      table: its config.
-      index: its index array.
-      first_bucket: int32[1].
-      num_buckets: static.
-      min_score: uint32[2]; rows with a lower score are left out.
-
-    Returns:
-      Keys uint32[n, 2], scores uint32[n, 2], slots int32[n] and their count int32[1],
-      with n = 128 * num_buckets; slots are -1 past the count.
+    ``first_bucket`` is int32[1], ``min_score`` uint32[2]. Returns keys uint32[n, 2],
+    scores uint32[n, 2], slots int32[n] and their count int32[1], with n = 128 *
+    num_buckets; slots are -1 past the count.
     """
     call = Call("export_batch", [table])
     for operand in (index, first_bucket, min_score):

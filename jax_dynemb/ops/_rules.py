@@ -47,15 +47,8 @@ def count_rule(
 ) -> RankCounts:
     """Counts rows by a digit of their rank. Only reads: nothing is aliased.
 
-    Args:
-      table: its spec.
-      state: its arrays.
-      fields: of ``rule_fields``.
-      numbers: the words of core/rule.h: comparisons and window.
-      norms: of the rows, by slot; None if the rule compares none.
-
-    Returns:
-      The rows whose ranks are in the window.
+    ``fields`` is of ``rule_fields``. ``numbers`` has the words of core/rule.h:
+    comparisons and window. ``norms`` is by slot; None if the rule compares none.
     """
     call = Call("count_rule", [table], fields=np.int64(fields))
     call.read_tables({table.state_name: state}, _INDEX)
@@ -83,15 +76,8 @@ def erase_rule(
 ) -> tuple[UInt32[Array, ""], TableState]:
     """Removes rows up to a limit of rank: one for selected rows, one for others.
 
-    Args:
-      table: its spec.
-      state: its arrays.
-      fields: of ``rule_fields``.
-      numbers: the words of core/rule.h: comparisons and limits.
-      norms: of the rows, by slot; None if the rule compares none.
-
-    Returns:
-      How many rows were removed, and the new state.
+    Arguments are as for ``count_rule``, but ``numbers`` end in limits. Returns how many
+    rows were removed, and the new state.
     """
     call = Call("erase_rule", [table], fields=np.int64(fields))
     states = {table.state_name: state}
@@ -105,13 +91,7 @@ def erase_rule(
 
 
 def decay(table: TableSpec, state: TableState, factor: jax.Array) -> TableState:
-    """Multiplies the counts of an LFU table, see ``Tables.decay``.
-
-    Args:
-      table: its spec.
-      state: its arrays.
-      factor: float32[]; 1 changes nothing.
-    """
+    """Multiplies the counts of an LFU table by float32[], see ``Tables.decay``."""
     call = Call("decay", [table])
     states = {table.state_name: state}
     call.update_tables(states, ("index",))

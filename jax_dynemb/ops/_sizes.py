@@ -36,15 +36,7 @@ def is_positive(size: Any) -> bool:
 
 
 def largest(size: Any) -> int | None:
-    """The most that a size can be: itself if it is static.
-
-    Args:
-      size: an int, or a symbolic dimension.
-
-    Returns:
-      The least upper bound that the dimension's constraints prove, or None if they
-      leave it without one (below 2**31).
-    """
+    """Returns the most that a size can be; None for a dimension without a bound."""
     if not is_symbolic(size):
         return int(size)
     if not is_at_most(size, _MOST):

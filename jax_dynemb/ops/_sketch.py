@@ -25,15 +25,7 @@ _KEPT = {8: 0x7F7F7F7F, 16: 0x7FFF7FFF}
 def halved_sketches(
     tables: Iterable[TableSpec], states: Mapping[str, TableState]
 ) -> dict[str, TableState]:
-    """Halves the counts of tables whose next lookup is due for it.
-
-    Args:
-      tables: those of a training lookup that is about to run.
-      states: by name.
-
-    Returns:
-      The states of tables that halve at all.
-    """
+    """Halves the counts of tables whose next training lookup is due for it."""
     new: dict[str, TableState] = {}
     for table in tables:
         rule = table.admission

@@ -110,12 +110,7 @@ def _joined(
 
 
 def fit_together(rows: jax.Array, own: Latest) -> jax.Array:
-    """Tell whether a state is one that lookups have led to, bool[].
-
-    Args:
-      rows: uint32[lookups, 8], stamps of one table.
-      own: of its state.
-    """
+    """Tells whether lookups with these stamps have led to a state: bool[]."""
     if rows.shape[0] == 1:
         return _fitting(rows, own, jnp)[0][0]
     return _all_fit(_by_moment(rows), own)
@@ -138,16 +133,11 @@ def _all_fit(rows: jax.Array, own: Latest) -> jax.Array:
 
 
 def _fitting(rows: Any, own: Latest, xp: Any) -> tuple[Any, Any]:
-    """Compare the stamps of lookups with a state, and each with the next.
+    """Compares the stamps of lookups with a state, and each with the next.
 
-    Args:
-      rows: uint32[lookups, 8], in order of their moments.
-      own: of the state.
-      xp: NumPy or jax.numpy.
-
-    Returns:
-      bool[lookups]: the state has its nonce, or it is of a shard without the table,
-      which draws none. bool[lookups]: it is that which the next one followed.
+    ``rows`` is uint32[lookups, 8] in order of moments; ``xp`` is NumPy or jax.numpy.
+    Returns bool[lookups] twice. First: the state has its nonce, or it is of a shard
+    without the table, which draws none. Second: it is that which the next one followed.
     """
     nonce = rows[:, None, _NONCE]
     drawn = (rows[:, _NONCE] != 0).any(axis=-1)
@@ -161,11 +151,7 @@ def _fitting(rows: Any, own: Latest, xp: Any) -> tuple[Any, Any]:
 
 
 def stamp_of(counters: jax.Array) -> jax.Array:
-    """Return the stamp that a lookup gives which has left these counters.
-
-    Args:
-      counters: of one shard, uint32[rows, counters, 2].
-    """
+    """Returns the stamp of the lookup that left counters uint32[rows, counters, 2]."""
     run, moment, nonce, nonces = (
         _ffi.code("counters", name) for name in ("stamp", "moment", "nonce", "nonces")
     )
@@ -180,16 +166,7 @@ def stamp_of(counters: jax.Array) -> jax.Array:
 def check_stamps(
     stamps: Sequence[Stamps], counters: Mapping[str, Rows], call: str
 ) -> None:
-    """Refuse residuals of other tables, where stamps and counters are concrete.
-
-    Args:
-      stamps: of the lookups.
-      counters: by table, where its moments and its run are.
-      call: the function that was called, for the message.
-
-    Raises:
-      ValueError: the state is not one that the lookup returned, nor a later one.
-    """
+    """Refuses residuals of other tables, where stamps and counters are concrete."""
     arrays = [array for one in stamps for array in one.rows]
     arrays += [rows.counters for rows in counters.values()]
     if not all(map(is_readable, arrays)):
@@ -213,17 +190,7 @@ def check_stamps(
 
 
 def check_rows(rows: np.ndarray, own: Latest, table: str, call: str) -> None:
-    """Refuse the stamps of one shard.
-
-    Args:
-      rows: uint32[lookups, 8].
-      own: of its state.
-      table: its name.
-      call: the function that was called, for the message.
-
-    Raises:
-      ValueError: with what to do.
-    """
+    """Refuses stamps of one shard, uint32[lookups, 8], that its state did not give."""
     moments = _as_int(rows[:, _MOMENT])
     order = np.argsort(moments, kind="stable")
     rows, moments = rows[order], moments[order]
@@ -254,11 +221,10 @@ class Rows:
     rows: tuple[int, ...] | None
 
     def read(self, stamps: Any) -> np.ndarray:
-        """Return uint32[shards, counters, 2]; waits for the device.
+        """Returns uint32[shards, counters, 2]; waits for the device.
 
-        Args:
-          stamps: of a lookup. A copy is compared with those of its own device: copies
-            differ in their nonces.
+        Copies differ in their nonces, so a copy's stamps are compared with its own
+        device.
         """
         if self.rows is not None:
             return np.asarray(self.counters)[np.array(self.rows)]

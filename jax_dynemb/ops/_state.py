@@ -97,13 +97,7 @@ def empty_arrays(
     seeds: Sequence[UInt32[Array, "2"]],
     run: UInt32[Array, "3 2"],
 ) -> TableState:
-    """Make the arrays that some tables share, without rows.
-
-    Args:
-      tables: those that share the arrays, in their order there.
-      seeds: of each table, see ``table_seed``.
-      run: see ``new_run``.
-    """
+    """Makes the arrays that some tables share in this order, without rows."""
     first = tables[0]
     width, dtype = first.stored_row
     buckets = sum(table.local_buckets for table in tables)
@@ -119,7 +113,7 @@ def empty_arrays(
         values=jnp.zeros((slots, width), dtype),
         optimizer=states,
         counters=counters[0] if len(counters) == 1 else jnp.concatenate(counters),
-        extra=_first_extra(first),
+        extra=first.optimizer.extra(first.dim),
         sketch=empty_sketch(first, buckets),
         tier=None if first.tier is None else empty_tier(first),
         removed=empty_log(first),
@@ -154,7 +148,7 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
             sketch = jax.lax.dynamic_update_slice(state.sketch, sketch, at)
         counters = state.counters.at[config.own_counters].set(counters)
     removed = None if state.removed is None else overwritten_log(state.removed)
-    extra = _first_extra(config)
+    extra = config.optimizer.extra(config.dim)
     return dataclasses.replace(
         state,
         index=index,
@@ -174,18 +168,8 @@ def empty_sketch(config: TableSpec, buckets: int) -> jax.Array | None:
     return None if words == 0 else jnp.zeros((buckets, words), jnp.uint32)
 
 
-def _first_extra(config: TableSpec) -> tuple[Any, ...]:
-    extra = getattr(config.optimizer, "extra", None)
-    return () if extra is None else tuple(extra(config.dim))
-
-
 def check_state(config: TableSpec, state: TableState) -> None:
-    """Refuses the state of another table, before a call that would destroy it.
-
-    Raises:
-      TypeError: not a TableState at all.
-      ValueError: an array has another shape or dtype than the config says.
-    """
+    """Refuses the state of another table, before a call that would destroy it."""
     if not isinstance(state, TableState):
         raise TypeError(
             f"Table '{config.name}': the state must be a TableState, as init returns "
@@ -218,16 +202,9 @@ def check_state(config: TableSpec, state: TableState) -> None:
             )
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=1024)  # nobody changes what it returns
 def array_shapes(config: TableSpec) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Lists the arrays of a shard, but for what an optimizer stores once.
-
-    Args:
-      config: of a table, or of one in the arrays that it shares with others.
-
-    Returns:
-      Shapes and dtypes by name; not to be changed.
-    """
+    """Lists shapes and dtypes of a shard's arrays, but for what is stored once."""
     constants = _ffi.constants()
     buckets, rows = config.local_buckets, config.counter_rows
     if config.block is not None:
@@ -260,12 +237,7 @@ def _spelled(array: tuple[tuple[int, ...], str] | None) -> str:
 def empty_index(
     num_buckets: int, words: int | None = None
 ) -> UInt32[Array, "buckets words"]:
-    """No digests, keys of all ones, scores of zero.
-
-    Args:
-      num_buckets: how many.
-      words: of each, if given scores follow (``TableSpec.index_words``).
-    """
+    """Makes an index without digests, with keys of all ones and scores of zero."""
     constants = _ffi.constants()
     end = constants["bucket_words"]
     words = end if words is None else words
@@ -279,17 +251,11 @@ def empty_index(
 def states_of_rows(
     initial: Mapping[str, float], states: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Optimizer states as they were read from the arrays, for people to look at.
+    """Returns optimizer states as floats that people can read; bfloat16 as float32.
 
     The states of a new row are not written before its first update (core/row.h). Until
-    then the first column of one of them holds a mark.
-
-    Args:
-      initial: the initial value of each state; 0 if it is not there.
-      states: float32[rows, dim] or bfloat16, float32[rows] or int32[rows] by name.
-
-    Returns:
-      The same; what was bfloat16 is float32.
+    then the first column of one of them holds a mark. ``initial`` has the initial value
+    of each state, 0 if it is not there.
     """
     marked = [_is_marked(array) for array in states.values() if array.ndim > 1]
     new: Any = functools.reduce(np.logical_or, marked, np.False_)
@@ -320,14 +286,7 @@ def _widened(array: np.ndarray) -> np.ndarray:
 def add_to_counter(
     state: TableState, row: int, name: str, events: jax.Array
 ) -> TableState:
-    """Add to a counter of 64 bits.
-
-    Args:
-      state: the arrays of a table.
-      row: of their counters; that of a table is its first one.
-      name: of the counter.
-      events: how many, a non-negative integer scalar.
-    """
+    """Adds a non-negative scalar to a 64-bit number in one row of the counters."""
     entry = (row, _ffi.code("counters", name))
     words = add_to_words(state.counters[entry], events)
     return dataclasses.replace(state, counters=state.counters.at[entry].set(words))

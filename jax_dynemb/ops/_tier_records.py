@@ -19,12 +19,7 @@ from jax_dynemb.ops._tiers import state_arrays, tier_of
 def gather_rows(
     table: TableSpec, state: TableState, slots: jax.Array
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Reads rows and states of slots as they are stored; changes nothing.
-
-    Returns:
-      param_dtype[n, dim], and each state by name; zeros for other slots than those of
-      the table.
-    """
+    """Reads rows param_dtype[n, dim] and states as stored; zeros for other slots."""
     check_state(table, state)
     call = Call("tier_gather", [table])
     tier = tier_of(state)
@@ -48,14 +43,9 @@ def put_records(
     values: jax.Array,
     states: Mapping[str, jax.Array],
 ) -> jax.Array:
-    """Writes rows to home records.
+    """Writes rows and states, as ``gather_rows`` returns them, to home records.
 
-    Args:
-      table: whose homes they are.
-      homes: as ``TierState`` has them.
-      slots: int32[n], distinct, and fastest in order.
-      values: rows, as ``gather_rows`` returns them.
-      states: of each row, by name.
+    ``slots`` is int32[n], distinct, and fastest in order.
     """
     call = Call("write_back", [table])
     call.update(homes)
@@ -69,12 +59,7 @@ def put_records(
 
 
 def after_reading(state: TableState, values: jax.Array) -> TableState:
-    """The same state, whose changes wait until rows have been read.
-
-    Args:
-      state: of the table.
-      values: what ``gather_rows`` read, at least one row.
-    """
+    """Returns the state, whose changes wait until ``values`` have been read."""
     kind = jnp.dtype(f"uint{8 * values.dtype.itemsize}")
     word = jax.lax.bitcast_convert_type(values[0, 0], kind)
     # 0, since a word has at most 32 bits, but XLA does not know that. Without it the

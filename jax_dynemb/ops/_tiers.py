@@ -58,16 +58,9 @@ def with_index(state: TableState, index: TableState) -> TableState:
 def promote(
     tables: Sequence[TableSpec], states: States, slots: Groups, purpose: str
 ) -> dict[str, TableState]:
-    """Brings the rows of slots into frames, as far as there are any.
+    """Brings the rows of slots int32[n] into frames, as far as there are any.
 
-    Args:
-      tables: with tiers.
-      states: by name.
-      slots: int32[n] each, by table.
-      purpose: "lookup" or "prefetch".
-
-    Returns:
-      The states of these tables.
+    ``purpose`` is "lookup" or "prefetch".
     """
     new: dict[str, TableState] = {}
     for some in _in_calls(tables):
@@ -127,15 +120,9 @@ def fetch(
 ) -> tuple[dict[str, Fetched], dict[str, list[jax.Array]]]:
     """Makes the rows of slots ready for a call on rows parts; then `send_home`.
 
-    Args:
-      tables: with tiers.
-      states: by name.
-      slots: int32[n] each, by table.
-      ids: those of the slots, where a slot may hold another id by now.
-      turn: int32[1], the number of the round; None is the first.
-
-    Returns:
-      What was fetched, and the places of each group of slots, by table.
+    ``ids`` are those of the slots, where a slot may hold another id by now. ``turn`` is
+    int32[1], the number of the round; None is the first. Returns what was fetched, and
+    the places of each group of slots, by table.
     """
     turn = jnp.zeros(1, jnp.int32) if turn is None else turn
     fetched: dict[str, Fetched] = {}
@@ -196,16 +183,9 @@ def in_rounds(
 ) -> dict[str, TableState]:
     """Changes rows wherever they lie, by calls on the rows in device memory.
 
-    Args:
-      tables: with tiers.
-      states: by name.
-      slots: int32[n] each, by table.
-      ids: those of the slots, where a slot may hold another id by now.
-      body: changes the rows at the places that it is given. It is traced twice where
-        a batch may need several rounds; all rounds count as one update.
-
-    Returns:
-      The states of these tables.
+    ``ids`` are those of the slots, where a slot may hold another id by now. ``body``
+    changes the rows at the places that it is given. It is traced twice where a batch
+    may need several rounds; all rounds count as one update.
     """
     step = _ffi.code("counters", "step")
     before = {t.name: states[t.state_name].counters[:, step] for t in tables}
@@ -247,15 +227,7 @@ def in_rounds(
 
 
 def flush(tables: Sequence[TableSpec], states: States) -> dict[str, TableState]:
-    """Writes the rows that are newer than their home records there.
-
-    Args:
-      tables: with tiers.
-      states: by name.
-
-    Returns:
-      The states of these tables.
-    """
+    """Writes the rows that are newer than their home records there."""
     new, lists = {}, {}
     for table in tables:
         clean, lists[table.name] = _newer_rows(table, states[table.state_name])

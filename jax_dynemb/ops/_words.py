@@ -9,16 +9,7 @@ import jax.numpy as jnp
 
 
 def add_to_words(words: jax.Array, events: jax.Array) -> jax.Array:
-    """Adds to numbers of 64 bits.
-
-    Args:
-      words: uint32[..., 2].
-      events: non-negative integers of fewer than 32 bits, a scalar or of the shape
-        of the numbers.
-
-    Returns:
-      uint32[..., 2].
-    """
+    """Adds integers below 2**32 to numbers of 64 bits, uint32[..., 2]."""
     low, high = words[..., 0], words[..., 1]
     total = low + events.astype(jnp.uint32)
     return jnp.stack([total, high + (total < low).astype(jnp.uint32)], axis=-1)

@@ -10,8 +10,8 @@ from jax_dynemb.planner._imbalance import Imbalance as Imbalance
 from jax_dynemb.planner._planner import (
     EmbeddingShardingPlanner as EmbeddingShardingPlanner,
 )
-from jax_dynemb.planner._sharding_plan import DeviceLoad as DeviceLoad
+from jax_dynemb.planner._report import DeviceLoad as DeviceLoad
+from jax_dynemb.planner._report import TableChoice as TableChoice
 from jax_dynemb.planner._sharding_plan import ShardingPlan as ShardingPlan
-from jax_dynemb.planner._sharding_plan import TableChoice as TableChoice
 from jax_dynemb.planner._storage import StorageReservation as StorageReservation
 from jax_dynemb.planner._topology import Topology as Topology

@@ -264,8 +264,5 @@ def arrays_bytes(local: TableSpec) -> int:
 
 
 def _extra_bytes(local: TableSpec) -> int:
-    extra = getattr(local.optimizer, "extra", None)
-    if extra is None:
-        return 0
-    leaves = jax.tree.leaves(jax.eval_shape(lambda: extra(local.dim)))
+    leaves = jax.eval_shape(lambda: local.optimizer.extra(local.dim))
     return sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)

@@ -8,7 +8,7 @@ import collections
 import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -23,8 +23,9 @@ from jax_dynemb.planner._hashes import described, hash_of
 from jax_dynemb.planner._imbalance import Imbalance
 from jax_dynemb.planner._layout import Layout
 from jax_dynemb.planner._options import Option, Options, exchange_placement
+from jax_dynemb.planner._report import DeviceLoad, TableChoice
 from jax_dynemb.planner._search import Search
-from jax_dynemb.planner._sharding_plan import DeviceLoad, ShardingPlan, TableChoice
+from jax_dynemb.planner._sharding_plan import ShardingPlan
 from jax_dynemb.planner._storage import StorageReservation
 from jax_dynemb.planner._topology import Topology
 
@@ -128,22 +129,6 @@ class EmbeddingShardingPlanner:
         room = self._reservation.left(self.topology.hbm_cap)
         layout = Search(options, self.topology, room).best()
         return self._planned(configs, options, layout, room)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        """Says what takes the place of TorchRec's methods.
-
-        Raises:
-          AttributeError: always.
-        """
-        if name == "collective_plan":
-            raise AttributeError(
-                "EmbeddingShardingPlanner.collective_plan is refused: write "
-                "planner.plan(tables) with the configs of the collection; every "
-                "process finds the same plan."
-            )
-        raise AttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}"
-        )
 
     def inputs(self, tables: Iterable[TableConfig]) -> dict[str, str]:
         """Hashes what a plan of these tables depends on.

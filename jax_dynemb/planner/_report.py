@@ -1,34 +1,92 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""A sharding plan as plain text."""
+"""The reasons for a sharding plan, and the plan as plain text."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from jax_dynemb.planner._sharding_plan import DeviceLoad, ShardingPlan, TableChoice
+from jax_dynemb.engines.hash import TablePlan
+from jax_dynemb.planner._imbalance import Imbalance
 
 MB = 1e6
 
 
-def text_of(plan: ShardingPlan) -> str:
+@dataclasses.dataclass(frozen=True)
+class TableChoice:
+    """Why a table lies where it does. Times are those that the planner predicts.
+
+    Attributes:
+      table: its name.
+      sharding: what was chosen.
+      ms: of a step, on a device that holds rows of it.
+      pooling_factor: ids of a bag, over all features.
+      dim: columns of the table.
+      rows: slots of the whole table.
+      others: by other sharding, its ms if tables lie evenly, or why it is impossible.
+    """
+
+    table: str
+    sharding: str
+    ms: float
+    pooling_factor: float
+    dim: int
+    rows: int
+    others: dict[str, float | str]
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceLoad:
+    """Says what one device has to hold and to do in a step.
+
+    Attributes:
+      device: its number along the axis.
+      table_bytes: of tables and their optimizer states.
+      batch_bytes: of ids, rows, gradients and rooms of exchanges.
+      forward_ms: lookups.
+      forward_exchange_ms: ids and rows between devices.
+      backward_ms: updates.
+      backward_exchange_ms: gradients between devices.
+      id_bytes: handed to the exchange of ids.
+      row_bytes: handed to the exchange of rows.
+      tables: by sharding, how many have rows here.
+    """
+
+    device: int
+    table_bytes: int
+    batch_bytes: int
+    forward_ms: float
+    forward_exchange_ms: float
+    backward_ms: float
+    backward_exchange_ms: float
+    id_bytes: int
+    row_bytes: int
+    tables: dict[str, int]
+
+    @property
+    def ms(self) -> float:
+        """Returns the time of a whole step."""
+        forward = self.forward_ms + self.forward_exchange_ms
+        return forward + self.backward_ms + self.backward_exchange_ms
+
+
+def text_of(
+    tables: Sequence[TablePlan],
+    choices: Sequence[TableChoice],
+    devices: Sequence[DeviceLoad],
+    imbalance: Imbalance,
+) -> str:
     """Returns three tables: devices, tables, and how even the devices are."""
-    largest = max((d.table_bytes + d.batch_bytes for d in plan.devices), default=0)
-    used = f"{largest / MB:,.1f} of {plan.room / MB:,.1f} MB"
-    first = f"step {plan.ms:.3f} ms predicted; fullest device {used}"
+    even = ", ".join(
+        f"{name.replace('_', ' ')} {value:.4f}"
+        for name, value in dataclasses.asdict(imbalance).items()
+    )
     return "\n\n".join(
         [
-            first,
-            _columns(_DEVICES, [_device(d) for d in _distinct(plan.devices)]),
-            _columns(_TABLES, _tables(plan)),
-            "imbalance of ms: "
-            + ", ".join(
-                f"{name.replace('_', ' ')} {value:.4f}"
-                for name, value in dataclasses.asdict(plan.imbalance).items()
-            ),
+            _columns(_DEVICES, [_device(d) for d in _distinct(devices)]),
+            _columns(_TABLES, _tables(tables, choices)),
+            f"imbalance of ms: {even}",
         ]
     )
 
@@ -99,9 +157,11 @@ def _device(numbered: tuple[str, DeviceLoad]) -> list[str]:
     ]
 
 
-def _tables(plan: ShardingPlan) -> list[list[str]]:
+def _tables(
+    tables: Sequence[TablePlan], choices: Sequence[TableChoice]
+) -> list[list[str]]:
     rows = []
-    for table, choice in zip(plan.tables, plan.choices, strict=True):
+    for table, choice in zip(tables, choices, strict=True):
         rows.append(
             [
                 table.table,

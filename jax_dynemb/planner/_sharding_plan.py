@@ -13,67 +13,9 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.hash import Plan, TablePlan
 from jax_dynemb.planner._demand import core_config
 from jax_dynemb.planner._imbalance import Imbalance
-from jax_dynemb.planner._report import text_of
+from jax_dynemb.planner._report import MB, DeviceLoad, TableChoice, text_of
 
 FORMAT = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class TableChoice:
-    """Why a table lies where it does. Times are those that the planner predicts.
-
-    Attributes:
-      table: its name.
-      sharding: what was chosen.
-      ms: of a step, on a device that holds rows of it.
-      pooling_factor: ids of a bag, over all features.
-      dim: columns of the table.
-      rows: slots of the whole table.
-      others: by other sharding, its ms if tables lie evenly, or why it is impossible.
-    """
-
-    table: str
-    sharding: str
-    ms: float
-    pooling_factor: float
-    dim: int
-    rows: int
-    others: dict[str, float | str]
-
-
-@dataclasses.dataclass(frozen=True)
-class DeviceLoad:
-    """Says what one device has to hold and to do in a step.
-
-    Attributes:
-      device: its number along the axis.
-      table_bytes: of tables and their optimizer states.
-      batch_bytes: of ids, rows, gradients and rooms of exchanges.
-      forward_ms: lookups.
-      forward_exchange_ms: ids and rows between devices.
-      backward_ms: updates.
-      backward_exchange_ms: gradients between devices.
-      id_bytes: handed to the exchange of ids.
-      row_bytes: handed to the exchange of rows.
-      tables: by sharding, how many have rows here.
-    """
-
-    device: int
-    table_bytes: int
-    batch_bytes: int
-    forward_ms: float
-    forward_exchange_ms: float
-    backward_ms: float
-    backward_exchange_ms: float
-    id_bytes: int
-    row_bytes: int
-    tables: dict[str, int]
-
-    @property
-    def ms(self) -> float:
-        """Returns the time of a whole step."""
-        forward = self.forward_ms + self.forward_exchange_ms
-        return forward + self.backward_ms + self.backward_exchange_ms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +64,11 @@ class ShardingPlan(Plan):
 
     def __str__(self) -> str:
         """A report for people."""
-        return text_of(self)
+        largest = max((d.table_bytes + d.batch_bytes for d in self.devices), default=0)
+        used = f"{largest / MB:,.1f} of {self.room / MB:,.1f} MB"
+        first = f"step {self.ms:.3f} ms predicted; fullest device {used}"
+        parts = text_of(self.tables, self.choices, self.devices, self.imbalance)
+        return f"{first}\n\n{parts}"
 
     def to_json(self) -> str:
         """Writes the plan and its report as JSON."""

@@ -47,7 +47,6 @@ class Identity:
     Attributes:
       run: 128 random bits of ``init``.
       segment: 64 random bits of the latest restore, or of ``init``.
-      clock: of the latest lookup.
       moment: how many moments there were since ``init``.
       nonces: of the latest moments, that of ``m`` at ``m % RING``; 0 where none was
         drawn.
@@ -64,11 +63,7 @@ class Identity:
 
     @classmethod
     def of(cls, counters: np.ndarray) -> Self | None:
-        """Reads the identity of a table; None if it was stored before there was one.
-
-        Args:
-          counters: uint32[rows, counters, 2] on the host, those of one table.
-        """
+        """Reads identity from counters uint32[rows, n, 2]; None of an older version."""
         words = np.ascontiguousarray(np.asarray(counters)[0])
         values = words.view(np.uint64).reshape(-1).tolist()
         known = dict(zip(_ffi.constants()["counters"], values, strict=False))
@@ -86,11 +81,7 @@ class Identity:
         )
 
     def relation(self, mark: Identity) -> Relation:
-        """Says what an identity that was noted before is to this one.
-
-        Args:
-          mark: of a file, a store, a delta or a feed.
-        """
+        """Says what an identity that was noted before is to this one."""
         if mark.run != self.run:
             return Relation.OTHER_RUN
         if mark.moment > self.moment or not self._agrees(mark):
@@ -139,11 +130,7 @@ class Identity:
 
     @classmethod
     def from_json(cls, fields: Any) -> Self:
-        """Reads what ``to_json`` wrote.
-
-        Raises:
-          ValueError: it is something else.
-        """
+        """Reads what ``to_json`` wrote, or raises ValueError."""
         try:
             return cls(
                 run=_number(fields["run"], 32),
@@ -161,16 +148,10 @@ class Identity:
 
 
 def check_ancestor(now: Identity | None, mark: Identity | None, what: str) -> None:
-    """Refuses what a table does not come out of.
+    """Refuses a table that does not come out of ``mark``: another run or history.
 
-    Args:
-      now: of the table.
-      mark: that was noted before; None: by a version that noted none, of which the
-        call only warns.
-      what: opens the sentences.
-
-    Raises:
-      ValueError: the mark is of another run, or of a history that was left.
+    None is the mark of a version that noted none, of which the call only warns.
+    ``what`` opens the sentences.
     """
     if now is None:
         return
@@ -201,11 +182,7 @@ _REASONS = {
 
 
 def identity_of(fields: Mapping[str, Any]) -> Identity | None:
-    """Reads the entry "identity" of a file; None where an older one has none.
-
-    Raises:
-      ValueError: the entry is something else.
-    """
+    """Reads the entry "identity" of a file; None where an older one has none."""
     given = fields.get("identity")
     return None if given is None else Identity.from_json(given)
 

@@ -19,13 +19,10 @@ from jax_dynemb.rows._use_counts import PIN, leaving_order
 def keep_best(chunks: Iterable[Exported], config: TableConfig) -> Iterator[Exported]:
     """Leaves out the rows that a table with fewer buckets has no room for.
 
-    Of the rows that would share a bucket, those with the highest scores stay. Of
-    equal scores, the higher keys stay. The others count as evicted.
-
-    Args:
-      chunks: in order of bucket, as a table stores them. The order of hashes is then
-        the same in both tables: a new bucket is complete once a later one begins.
-      config: of the new table, whose hash has the same seed.
+    Of the rows that would share a bucket, those with the highest scores stay. Of equal
+    scores, the higher keys stay. The others count as evicted. Chunks come in order of
+    bucket, as a table stores them. The order of hashes is the same in both tables, so a
+    new bucket is complete once a later one begins.
     """
     open_: list[Exported] = []
     for chunk in chunks:
@@ -47,14 +44,10 @@ def keep_best_elsewhere(
     index: Iterable[tuple[np.ndarray, np.ndarray]],
     config: TableConfig,
 ) -> Iterator[Exported]:
-    """The same where the hash has another seed: any row may be in any bucket.
+    """Leaves out rows like ``keep_best`` where the hash has another seed.
 
-    So all keys and scores are looked at first, about 60 bytes of host memory a row.
-
-    Args:
-      chunks: in any order.
-      index: keys int64[n] and scores uint64[n] of the same rows.
-      config: of the new table.
+    Any row may be in any bucket. So all keys and scores (int64[n], uint64[n]) are
+    looked at first, about 60 bytes of host memory a row.
     """
     without_place = _without_place(index, config)
     for chunk in chunks:

@@ -20,8 +20,6 @@ class Schema:
     """Describes the rows of a table, as JSON keeps it.
 
     Attributes:
-      name: of the table.
-      dim: columns of a row.
       num_buckets: of 128 slots; 0 where rows are not kept in buckets.
       param_dtype: of the rows; "int8" or "int4" where each has a scale.
       key_dtype: "int64" or "int32".
@@ -68,12 +66,7 @@ class Schema:
 
     @classmethod
     def of(cls, config: TableConfig, step: int | None = None) -> Schema:
-        """Describes a table of a program.
-
-        Args:
-          config: of the table.
-          step: where a schedule of the learning rate stands, if known.
-        """
+        """Describes a table of a program; ``step`` is where a learning rate stands."""
         return cls(
             name=config.name,
             dim=config.dim,
@@ -112,11 +105,10 @@ class Schema:
         return cls(**{**kept, "states": states})
 
     def to_json(self, secret: bool = False) -> dict[str, Any]:
-        """As dicts, lists, strings and numbers.
+        """Returns dicts, lists, strings and numbers; ``secret`` adds the hash's seed.
 
-        Args:
-          secret: with the seed of the hash, which only a checkpoint keeps. Rows do not
-            depend on it, so files for others do without.
+        Only a checkpoint keeps it. Rows do not depend on it, so files for others do
+        without.
         """
         fields = dataclasses.asdict(self)
         # Files of tables that do not use them stay as they were.
@@ -150,7 +142,7 @@ def _counter(config: TableConfig) -> dict[str, Any]:
 
 
 def _optimizer(optimizer: Any, step: int | None) -> dict[str, Any]:
-    if not hasattr(optimizer, "kind"):
+    if not optimizer.kind:
         return {"kind": "optax"}
     fields = dataclasses.asdict(optimizer)
     fields |= dict(fields.pop("numbers", ()))

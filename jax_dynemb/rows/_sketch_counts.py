@@ -23,17 +23,10 @@ _MOST = 2**31 - 1
 def counter_of(
     config: TableConfig, keys: np.ndarray, counts: np.ndarray, lookups: int
 ) -> tuple[np.ndarray, int]:
-    """Makes the counter of a table from counts by key.
+    """Makes the counter of a table, uint32[num_buckets, words], from counts by key.
 
-    Args:
-      config: of the table, which admits by frequency.
-      keys: int64[n], distinct.
-      counts: int64[n].
-      lookups: of the table; keys that are counted exactly had the latest one.
-
-    Returns:
-      uint32[num_buckets, words]; and how many keys found no room in it, those with
-      the lowest counts of their bucket.
+    Keys are int64[n], distinct; ones that are counted exactly had the latest lookup.
+    Also returns how many keys, those with the lowest counts, found no room in it.
     """
     rule = config.admission
     assert isinstance(rule, Frequency)
@@ -45,14 +38,7 @@ def counter_of(
 
 
 def counts_of(counter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Reads what a counter by key has counted.
-
-    Args:
-      counter: uint32[num_buckets, words].
-
-    Returns:
-      Keys int64[n], ascending, and their counts int64[n].
-    """
+    """Reads keys int64[n], ascending, and their counts int64[n] from a counter."""
     constants = _ffi.constants()
     index = np.ascontiguousarray(counter).reshape(-1, constants["bucket_words"])
     first, step = constants["keys_word"], constants["slot_words"]
@@ -118,16 +104,8 @@ def resized_sketch(
     """Makes the sketch of a table from that of another capacity or size.
 
     A counter becomes the highest of those that its keys may have had before. So a key
-    counts as often as it did or more often, and is admitted early or in time.
-
-    Args:
-      sketch: uint32[buckets, words], of a table with the same hash.
-      bits: of its counters.
-      config: of the table.
-
-    Returns:
-      uint32[num_buckets, words]; None if one number of buckets is no multiple of the
-      other.
+    counts as often as it did or more often, and is admitted early or in time. Returns
+    uint32[buckets, words]; None if one number of buckets is no multiple of the other.
     """
     rule, buckets = config.admission, config.num_buckets
     assert isinstance(rule, Frequency)

@@ -14,15 +14,9 @@ _LOW = np.uint64(0xFFFF_FFFF)
 
 
 def use_counts(scores: np.ndarray, halflife: int, clock: int) -> np.ndarray:
-    """Decodes how many uses rows weigh beside one by the latest lookup.
+    """Decodes how many uses rows weigh beside one by the latest lookup: float64[n].
 
-    Args:
-      scores: uint64[n], of an LFU table.
-      halflife: of its counts; 0 where they do not decay.
-      clock: of the latest lookup.
-
-    Returns:
-      float64[n]; whole numbers where counts do not decay.
+    ``scores`` is uint64[n], of an LFU table. Without ``halflife`` numbers are whole.
     """
     high = (scores >> _HIGH).astype(np.float64)
     if not halflife:
@@ -36,9 +30,7 @@ def use_counts(scores: np.ndarray, halflife: int, clock: int) -> np.ndarray:
 def leaving_order(scores: np.ndarray, halflife: int) -> np.ndarray:
     """Numbers that order rows as a table evicts them, the first one lowest: uint64[n].
 
-    Args:
-      scores: uint64[n], of one table, with the bits of pinned rows.
-      halflife: of its counts; 0 where they do not decay.
+    Scores are those of one table, with the bits of pinned rows.
     """
     if not halflife:
         return scores

@@ -17,13 +17,7 @@ Keys = Callable[[], Iterable[np.ndarray]]
 
 
 def without_place(keys: Keys, num_buckets: int, hash_seed: int) -> int:
-    """Counts the rows that would find their bucket full.
-
-    Args:
-      keys: starts to read int64[n] each, every key once.
-      num_buckets: of the table.
-      hash_seed: of the table.
-    """
+    """Counts the rows that would find their bucket full; every key comes once."""
     held = np.zeros(num_buckets, np.int32)
     for some in keys():
         buckets, counts = np.unique(
@@ -35,15 +29,9 @@ def without_place(keys: Keys, num_buckets: int, hash_seed: int) -> int:
 
 
 def roomy_capacity(keys: Keys, config: TableConfig, least: int = 0) -> int | None:
-    """Finds a capacity with a place for every row.
+    """Finds a capacity, at least ``least`` slots, with a place for every row.
 
-    Args:
-      keys: as for ``without_place``.
-      config: of the table, which has too few.
-      least: slots that it shall have.
-
-    Returns:
-      The table's slots times a power of two; None if no table is that large.
+    It is the table's slots times a power of two; None if no table is that large.
     """
     for slots in _doubled(config.num_slots):
         buckets = slots // _ffi.constants()["bucket_capacity"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_dynemb import _ffi
-from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.files.integrity import DamagedFileError
 from jax_dynemb.rows import Identity
 from jax_dynemb.stores._folder import (
     WriterLock,
@@ -131,9 +131,7 @@ class Commits:
     def add(self, manifest: Manifest, keep: int) -> None:
         """Takes a commit that was written, and removes those that need not stay.
 
-        Args:
-          manifest: of the commit.
-          keep: how many of the commits that it came from stay, with itself.
+        Of the commits that it came from ``keep`` stay, with itself.
         """
         others = [each for each in self.kept if each.tag != manifest.tag]
         line = {manifest.number, *manifest.before}
@@ -175,11 +173,7 @@ class Commits:
         return self.kept[-1] if self.kept else None
 
     def _check_newest(self, newest: Newest | None, chosen: Manifest | None) -> None:
-        """Refuses an older commit in place of the newest one.
-
-        Raises:
-          DamagedFileError: its manifest is gone.
-        """
+        """Refuses an older commit where the newest one's manifest is gone."""
         found = 0 if chosen is None else chosen.number
         if newest is None and any(each.is_named for each in self.kept):
             newest = read_newest(self.folder)  # a writer may just have made it

@@ -28,15 +28,9 @@ _REMOVED_AT_ONCE = 8  # manifests, before the disk has forgotten them
 
 
 class WriterLock:
-    """Keeps other writers out of a directory, of this process too.
+    """Keeps other writers out of a directory, of this process too; RuntimeError if any.
 
     It ends with the process, however that ends.
-
-    Args:
-      folder: of the log.
-
-    Raises:
-      RuntimeError: another ``Log`` writes there.
     """
 
     def __init__(self, folder: Path):
@@ -90,13 +84,8 @@ def remove_commits(folder: Path, gone: Iterable[Manifest]) -> None:
 def reclaim(folder: Path, kept: Iterable[Manifest], in_use: Iterable[int]) -> int:
     """Removes the segments that neither a kept commit nor the log itself needs.
 
-    Args:
-      folder: of the log.
-      kept: its commits.
-      in_use: numbers of the segments that the log reads or writes.
-
-    Returns:
-      The bytes of the segments that stay although the log does not use them.
+    ``in_use`` has numbers of the log's segments. Returns the bytes of the others that
+    stay.
     """
     kept, used = list(kept), set(in_use)
     needed = used | {each.number for manifest in kept for each in manifest.segments}

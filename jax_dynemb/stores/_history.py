@@ -14,7 +14,7 @@ import dataclasses
 import json
 from typing import Any, NamedTuple
 
-from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.files.integrity import DamagedFileError
 from jax_dynemb.rows import Identity
 
 _NAMES = 64  # of commits that stay where no older values do
@@ -25,8 +25,6 @@ class Commit(NamedTuple):
 
     Attributes:
       number: that of the epoch which follows it; 0 where no older values are kept.
-      tag: its name.
-      step: of the training.
       identity: of the table and the moment that the rows are of; None if no feed said
         it.
     """
@@ -43,11 +41,7 @@ class Commit(NamedTuple):
 
     @classmethod
     def from_json(cls, fields: Any) -> Commit:
-        """Reads what ``to_json`` made.
-
-        Raises:
-          ValueError: it is not that.
-        """
+        """Reads what ``to_json`` made, or raises ValueError."""
         number, tag, step, *known = fields
         identity = Identity.from_json(*known) if known else None
         return cls(int(number), str(tag), int(step), identity)
@@ -93,11 +87,7 @@ class History:
     ) -> History:
         """Adds a commit, which replaces one of the same name.
 
-        Args:
-          tag: its name.
-          step: of the training.
-          keep: how many stay; 0: names alone, without epochs.
-          identity: of the table and the moment that the rows are of.
+        ``keep`` commits stay; with 0 names alone, without epochs.
         """
         others = [each for each in self.commits if each.tag != tag]
         if not keep:
@@ -108,11 +98,7 @@ class History:
         return History(commits, self.first, number)
 
     def back_to(self, tag: str | None, keep: int, where: str) -> History:
-        """Forgets the commits after one of them; the last one if ``tag`` is None.
-
-        Raises:
-          FileNotFoundError: there is no such commit.
-        """
+        """Forgets the commits after one, which must exist; None is the last one."""
         if tag is None:
             return self
         tags = [each.tag for each in self.commits if each.number or not keep]
@@ -133,11 +119,7 @@ class History:
 
     @classmethod
     def from_bytes(cls, stored: bytes | None, where: str) -> History:
-        """Reads what ``to_bytes`` made.
-
-        Raises:
-          DamagedFileError: it is not that.
-        """
+        """Reads what ``to_bytes`` made, or raises DamagedFileError."""
         if stored is None:
             return cls()
         try:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.disk import new_file, write_json
 from jax_dynemb.files.integrity import (
     FORMAT_VERSION,
+    DamagedFileError,
     Fields,
     check_version,
     file_bytes,
@@ -46,15 +46,11 @@ class Manifest:
     """Describes one commit.
 
     Attributes:
-      tag: its name.
       number: grows with each commit of a log.
       before: numbers of the commits that it came from, the latest first.
-      step: of the training.
       store: a random number that all segments of the log have.
-      layout: of the rows.
       segments: in order of number.
       live_crc: CRC-32C of the file that says which records are live.
-      rows: how many there are.
       digest: the sum of the hashes of their keys.
       identity: of the table and the moment that the rows are of; None if no feed or
         export said it.
@@ -80,8 +76,7 @@ class Newest(NamedTuple):
     """Names the newest commit, since the others can not tell that it is gone.
 
     Attributes:
-      tag: its name.
-      number: likewise. A commit of a higher number may follow: a writer was killed
+      number: its number. A commit of a higher one may follow: a writer was killed
         before it named that one here.
     """
 
@@ -107,10 +102,8 @@ def manifest_path(folder: Path, tag: str) -> Path:
 def write_manifest(folder: Path, manifest: Manifest, live: np.ndarray) -> None:
     """Writes both files of a commit; it is one when the second has its name.
 
-    Args:
-      folder: of the log.
-      manifest: without ``live_crc``, which is computed here.
-      live: uint64[...], the bits of all segments one after the other.
+    ``live`` is uint64[...], the bits of all segments one after the other; its checksum
+    is computed here.
     """
     with new_file(live_path(folder, manifest.number)) as draft:
         draft.write_bytes(live.tobytes())
@@ -142,11 +135,7 @@ def write_newest(folder: Path, newest: Newest) -> None:
 
 
 def read_newest(folder: Path) -> Newest | None:
-    """Reads which commit is the newest; None in a log of an older version.
-
-    Raises:
-      DamagedFileError: the file is not what was written.
-    """
+    """Reads which commit is the newest; None in a log of an older version."""
     if not (folder / NEWEST).exists():
         return None
     fields = _checked(folder / NEWEST)
@@ -154,11 +143,7 @@ def read_newest(folder: Path) -> Newest | None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Reads and checks the manifest of a commit.
-
-    Raises:
-      DamagedFileError: it is not what was written.
-    """
+    """Reads and checks the manifest of a commit, or raises DamagedFileError."""
     fields = _checked(path)
     if fields.text("tag") != path.stem:
         raise DamagedFileError(path, f"it is the manifest of {fields['tag']!r}")
@@ -179,11 +164,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def read_live(folder: Path, manifest: Manifest) -> list[np.ndarray]:
-    """Reads which records of each segment are live: uint64[ceil(records / 64)] each.
-
-    Raises:
-      DamagedFileError: the file is not what was written.
-    """
+    """Reads each segment's live records: uint64[ceil(records / 64)] each."""
     path = live_path(folder, manifest.number)
     words = [-(-each.records // 64) for each in manifest.segments]
     if file_bytes(path) != 8 * sum(words):
@@ -195,11 +176,7 @@ def read_live(folder: Path, manifest: Manifest) -> list[np.ndarray]:
 
 
 def manifests(folder: Path) -> tuple[list[Manifest], list[DamagedFileError]]:
-    """Reads all manifests of a log.
-
-    Returns:
-      Those that can be read, the first commit first; and the errors of the others.
-    """
+    """Reads a log's manifests, the first commit first; and the errors of the others."""
     for _ in range(_TRIES):
         good, bad, vanished = [], [], False
         for path in sorted((folder / COMMITS).glob("*.json")):

@@ -103,12 +103,7 @@ class Store(Protocol):
 
 
 def as_keys(keys: Any) -> np.ndarray:
-    """Makes uint64[n] of the keys of a call.
-
-    Raises:
-      TypeError: they are no integers.
-      ValueError: they have several axes, or one is reserved.
-    """
+    """Makes uint64[n] of the keys of a call; refuses reserved ones."""
     array = np.asarray(keys)
     if array.size == 0 and array.dtype.kind == "f":  # np.asarray([]) is float64
         array = array.astype(np.int64)
@@ -134,12 +129,7 @@ def as_keys(keys: Any) -> np.ndarray:
 
 
 def as_rows(packed: Any, count: int, layout: Layout) -> np.ndarray:
-    """Checks the rows of a call: uint8[n, row_bytes].
-
-    Raises:
-      TypeError: they are no bytes.
-      ValueError: there are more or fewer, or they have another width.
-    """
+    """Checks the rows of a call: uint8[n, row_bytes]."""
     array = np.asarray(packed)
     if array.dtype != np.uint8:
         raise TypeError(
@@ -155,11 +145,7 @@ def as_rows(packed: Any, count: int, layout: Layout) -> np.ndarray:
 
 
 def as_tag(tag: str) -> str:
-    """Checks the name of a commit.
-
-    Raises:
-      ValueError: it could not be the name of a file everywhere.
-    """
+    """Refuses a commit's name that could not be a file's everywhere."""
     plain = isinstance(tag, str) and tag.replace("-", "").replace("_", "")
     good = plain and plain.replace(".", "").isalnum() and plain.isascii()
     if not good or tag.startswith(".") or len(tag) > 100:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.files.integrity import DamagedFileError
 from jax_dynemb.stores._layout import Layout
 
 _STEP, _SUM = 8, 4
@@ -21,11 +21,7 @@ def values_of(
 ) -> list[bytes]:
     """Makes one value of each row; its checksum covers the name, too.
 
-    Args:
-      names: of the rows in the server.
-      packed: uint8[n, row_bytes].
-      step: of the training.
-      mark: what all names of the store begin with; left out of the checksum.
+    ``packed`` is uint8[n, row_bytes]; the checksum leaves out ``mark`` before names.
     """
     head = int(step).to_bytes(_STEP, "little")
     values = []
@@ -43,11 +39,7 @@ def rows_of(
     mark: bytes,
     where: str,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Reads what ``values_of`` made: which names have a row, and the rows.
-
-    Raises:
-      DamagedFileError: a value is not what was written.
-    """
+    """Reads what ``values_of`` made: which names have a row, and the rows."""
     found = np.array([value is not None for value in values], bool)
     packed = np.zeros((len(names), layout.row_bytes), np.uint8)
     size = _STEP + layout.row_bytes
@@ -87,11 +79,7 @@ def mark_of(*parts: str) -> bytes:
 
 
 def expect_layout(there: Layout | None, layout: Layout | None, where: str) -> Layout:
-    """Chooses between the layout of a store and that of the caller.
-
-    Raises:
-      ValueError: both are there and differ, or none is.
-    """
+    """Chooses between the layouts of a store and of a caller, which must agree."""
     chosen = there or layout
     if chosen is None:
         raise ValueError(

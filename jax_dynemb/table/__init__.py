@@ -10,8 +10,9 @@ from jax_dynemb.table._arguments import check_values as check_values
 from jax_dynemb.table._arguments import weights_of as weights_of
 from jax_dynemb.table._chunks import id_arrays as id_arrays
 from jax_dynemb.table._chunks import insert_chunks as insert_chunks
+from jax_dynemb.table._counts_again import sketch_of as sketch_of
+from jax_dynemb.table._counts_again import with_counter as with_counter
 from jax_dynemb.table._counts_again import with_counts as with_counts
-from jax_dynemb.table._counts_again import with_sketch as with_sketch
 from jax_dynemb.table._declaration import configs_of as configs_of
 from jax_dynemb.table._growth import Growth as Growth
 from jax_dynemb.table._growth import abstract as abstract
@@ -20,8 +21,8 @@ from jax_dynemb.table._marks import Delta as Delta
 from jax_dynemb.table._marks import Mark as Mark
 from jax_dynemb.table._portable import packed as packed
 from jax_dynemb.table._portable import unpacked as unpacked
+from jax_dynemb.table._reading import without_rows as without_rows
 from jax_dynemb.table._replication import identity_in as identity_in
 from jax_dynemb.table._replication import log_head as log_head
 from jax_dynemb.table._replication import with_removed as with_removed
-from jax_dynemb.table._replication import without_rows as without_rows
 from jax_dynemb.table._tables import Tables as Tables

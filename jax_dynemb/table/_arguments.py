@@ -24,28 +24,20 @@ from jax_dynemb.engines import Catalog, LookupEngine, LookupFlags, Routed
 from jax_dynemb.engines.shard import Rule, check_rule
 from jax_dynemb.jagged import Jagged, split_weights
 from jax_dynemb.ops import TableState
-from jax_dynemb.optim.interface import check_number
+from jax_dynemb.optim.interface import TableOptimizer, check_number
 from jax_dynemb.table._by_kind import hash_of
 from jax_dynemb.tt import TTConfig
 
 
 def flags_of(call: str, touch: Any, insert: Any, now: Any = None) -> LookupFlags:
-    """Checks the static flags of a lookup.
-
-    Raises:
-      TypeError: one is no bool; a traced one would need both programs.
-    """
+    """Checks the static flags of a lookup; traced ones would need both programs."""
     check_flag(call, "touch", touch)
     check_flag(call, "insert", insert)
     return LookupFlags(touch, insert, timed=now is not None)
 
 
 def check_flag(call: str, name: str, flag: Any) -> None:
-    """Checks a static flag of a call.
-
-    Raises:
-      TypeError: it is no bool; a traced one would need both programs.
-    """
+    """Refuses a flag that is no bool; a traced one would need both programs."""
     if not isinstance(flag, bool):
         raise TypeError(
             f"{call}: {name} must be True or False, not {kind_of(flag)}: it is "
@@ -56,13 +48,7 @@ def check_flag(call: str, name: str, flag: Any) -> None:
 def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
     """Sorts the ids of a lookup into the order of the configs.
 
-    Args:
-      tables: the collection.
-      ids: by feature; or what says them with ``jagged_by_feature()``.
-
-    Raises:
-      TypeError: something else than a dict of ids.
-      ValueError: unknown features, or none at all.
+    They are by feature, or what says them with ``jagged_by_feature()``.
     """
     if hasattr(ids, "jagged_by_feature"):
         ids = ids.jagged_by_feature()
@@ -81,23 +67,14 @@ def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
 def batch_of(
     tables: Catalog[Any], ids: Any, weights: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the ids of a lookup in the order of the configs, and their weights.
-
-    Raises:
-      TypeError: as ``by_feature``.
-      ValueError: as ``by_feature`` and ``weights_of``; or weights come twice.
-    """
+    """Returns ids and weights of a lookup in the order of the configs, checked."""
     ids, weights = split_weights(ids, weights)
     ids = by_feature(tables, ids)
     return ids, weights_of(tables, ids, weights)
 
 
 def by_table(tables: Catalog[Any], ids: Any, call: str) -> dict[str, Any]:
-    """Checks the ids of an insert or erase.
-
-    Raises:
-      TypeError: something else than a dict of ids.
-    """
+    """Checks the ids of an insert or erase: a dict by table."""
     check_mapping(ids, f"{call}: ids", "table", tables.tables)
     for name, each in ids.items():
         if name in tables.tables:
@@ -108,12 +85,7 @@ def by_table(tables: Catalog[Any], ids: Any, call: str) -> dict[str, Any]:
 def check_rows(
     tables: Catalog[Any], ids: Mapping[str, Any], rows: Any, states: Any, scores: Any
 ) -> None:
-    """Refuses rows of an insert without ids, and ids without rows.
-
-    Raises:
-      TypeError: something else than dicts by table.
-      ValueError: they are of other tables than the ids, or lists nested too deep.
-    """
+    """Refuses rows of an insert without ids, and ids without rows."""
     given = {"rows": rows, "optimizer_state": states or {}, "scores": scores or {}}
     for what, each in given.items():
         check_mapping(each, f"insert: {what}", "table", tables.tables)
@@ -133,12 +105,7 @@ def check_rows(
 
 
 def rules_by_table(tables: Catalog[Any], rules: Any) -> dict[str, Rule]:
-    """Checks the rules of ``erase_where``.
-
-    Raises:
-      TypeError: something else than a dict of rules.
-      ValueError: a table does not keep what a rule compares, or is too large for it.
-    """
+    """Checks the rules of ``erase_where`` and that tables keep what they compare."""
     check_mapping(rules, "erase_where: rules", "table", tables.tables)
     for name, rule in rules.items():
         config = tables.dynamic_table(name, "erase_where")
@@ -158,12 +125,7 @@ def rules_by_table(tables: Catalog[Any], rules: Any) -> dict[str, Rule]:
 
 
 def factors_by_table(tables: Catalog[Any], factors: Any) -> dict[str, jax.Array]:
-    """Checks the factors of ``decay``; float32[] each.
-
-    Raises:
-      TypeError: something else than a dict of numbers.
-      ValueError: a number is out of range, or a table counts no uses.
-    """
+    """Checks the factors of ``decay``, float32[] each, of tables that count."""
     check_mapping(factors, "decay: factors", "table", tables.tables)
     result = {}
     for name, factor in factors.items():
@@ -197,9 +159,6 @@ def check_ids(config: TableConfig | TTConfig, feature: str, ids: Any) -> None:
     """Refuses what is no array of ids, and pairs of words for 32-bit keys.
 
     Nothing tells uint32[n, 2] with two 32-bit ids a row from n ids of ``jde.ids``.
-
-    Raises:
-      TypeError: with what to write.
     """
     _refuse_state(feature, ids)
     if isinstance(ids, Mapping):
@@ -228,12 +187,7 @@ def _refuse_state(feature: str, ids: Any) -> None:
 
 
 def check_states(engine: LookupEngine, state: Any, call: str) -> None:
-    """Checks that a state is a dict of tables, and that no array was donated.
-
-    Raises:
-      RuntimeError: an array was donated to an earlier call.
-      TypeError: with what to write.
-    """
+    """Refuses what is no dict of tables, and donated arrays."""
     if isinstance(state, tuple):
         raise TypeError(
             f"{call}: state is a tuple of {len(state)}. The new state is the last "
@@ -264,11 +218,7 @@ def check_states(engine: LookupEngine, state: Any, call: str) -> None:
 
 
 def _check_name(name: str, arrays: Any, call: str) -> None:
-    """Refuses the arrays of another table, which may have equal shapes.
-
-    Raises:
-      ValueError: with what to write.
-    """
+    """Refuses the arrays of another table, which may have equal shapes."""
     own = getattr(arrays, "name", "")
     if own in ("", name) or not isinstance(own, str):
         return
@@ -282,11 +232,7 @@ def _check_name(name: str, arrays: Any, call: str) -> None:
 def check_arrays(
     engine: LookupEngine, state: Any, tables: Iterable[str], call: str
 ) -> None:
-    """Refuses a state without the arrays of a table that a call uses.
-
-    Raises:
-      ValueError: with the names of the arrays.
-    """
+    """Refuses a state without the arrays of a table that a call uses."""
     missing = {engine.state_name(name): name for name in tables}
     missing = {arrays: name for arrays, name in missing.items() if arrays not in state}
     if missing:
@@ -306,9 +252,6 @@ def check_sizes(
 
     A state of larger tables has the names of these. Read with these sizes, it would
     look like a table that lost half of its rows.
-
-    Raises:
-      ValueError: with the Tables to take.
     """
     names = [name for name in tables if name in engine.catalog.dynamic]
     check_arrays(engine, state, names, call)
@@ -324,11 +267,7 @@ def check_sizes(
 
 
 def check_not_donated(state: Any, call: str) -> None:
-    """Refuses arrays that an earlier call was given with ``donate_argnums``.
-
-    Raises:
-      RuntimeError: with which state to pass; it is JAX's type for a deleted array.
-    """
+    """Refuses donated arrays with RuntimeError, JAX's type for a deleted array."""
     arrays = [x for x in jax.tree.leaves(state) if isinstance(x, jax.Array)]
     if any(x.is_deleted() for x in arrays if not isinstance(x, Tracer)):
         raise RuntimeError(
@@ -338,11 +277,7 @@ def check_not_donated(state: Any, call: str) -> None:
 
 
 def check_values(state: Any, call: str) -> None:
-    """Refuses tracers where a call reads numbers on the host.
-
-    Raises:
-      TypeError: with where to call it.
-    """
+    """Refuses tracers where a call reads numbers on the host."""
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(state)):
         raise TypeError(
             f"{call} reads the tables on the host, so it cannot stand inside jax.jit, "
@@ -352,16 +287,9 @@ def check_values(state: Any, call: str) -> None:
 
 
 def check_mapping(given: Any, what: str, key: str, known: Iterable[str]) -> None:
-    """Refuses what is no dict by table or by feature.
+    """Refuses what is no dict by ``key``: "table" or "feature".
 
-    Args:
-      given: what the caller passed.
-      what: its name, after that of the call, such as "erase_where: rules".
-      key: "table" or "feature".
-      known: the names that the tables have.
-
-    Raises:
-      TypeError: with what to write.
+    ``what`` begins with the name of the call, such as "erase_where: rules".
     """
     if isinstance(given, Mapping):
         return
@@ -376,12 +304,7 @@ def check_mapping(given: Any, what: str, key: str, known: Iterable[str]) -> None
 def weights_of(
     tables: Catalog[Any], ids: Mapping[str, Any], weights: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Returns the weights of a lookup, checked.
-
-    Raises:
-      TypeError: something else than a dict of weights.
-      ValueError: they belong to no ids, or their table does not pool.
-    """
+    """Returns the weights of a lookup; each needs ids and a table that pools."""
     if weights is None:
         return {}
     check_mapping(weights, "weights", "feature", tables.features)
@@ -402,11 +325,7 @@ def weights_of(
 
 
 def check_routed(engine: LookupEngine, routed: Routed, weights: Any) -> None:
-    """Refuses a batch that other tables have routed.
-
-    Raises:
-      ValueError: it was, or weights come a second time.
-    """
+    """Refuses a batch that other tables have routed, and weights a second time."""
     if routed.engine != engine:
         raise ValueError(
             "lookup: this batch was routed by other tables, perhaps before they grew. "
@@ -424,12 +343,7 @@ def hyper_of(
     learning_rate: Any,
     hyper: Mapping[str, Mapping[str, Any]] | None,
 ) -> dict[str, dict[str, Any]]:
-    """Merges the hyper-parameters of one update, by table and name.
-
-    Raises:
-      TypeError: the learning rate is a schedule.
-      ValueError: a table has an optax optimizer, or a number is out of range.
-    """
+    """Merges the hyper-parameters of one update, by table and name, checked."""
     check_mapping(hyper or {}, "apply_gradients: hyper", "table", tables.tables)
     for name, numbers in (hyper or {}).items():
         if not isinstance(numbers, Mapping):
@@ -455,7 +369,8 @@ def hyper_of(
             merged.setdefault(name, {})["learning_rate"] = rate
     for name in merged:
         optimizer = tables.table(name).optimizer
-        if optimizer is not None and not hasattr(optimizer, "kind"):
+        fused = isinstance(optimizer, TableOptimizer) and optimizer.kind
+        if optimizer is not None and not fused:
             raise ValueError(
                 f"Table '{name}' has an optax optimizer: its hyper-parameters are "
                 "part of the transformation. Give it a schedule instead."

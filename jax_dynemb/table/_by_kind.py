@@ -364,21 +364,6 @@ def hash_of(engine: LookupEngine) -> HashEngine:
     )
 
 
-class HasEngine:
-    """Holds the engine of a collection.
-
-    Attributes:
-      engine: holds the tables and runs the operations.
-    """
-
-    engine: LookupEngine
-
-    @property
-    def hash_engine(self) -> HashEngine:
-        """Runs what only hash tables can do; see ``hash_of``."""
-        return hash_of(self.engine)
-
-
 def _corrected(
     chunks: Iterator[Exported], residual: Iterator[Exported]
 ) -> Iterator[Exported]:

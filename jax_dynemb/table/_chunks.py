@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -16,15 +15,13 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.shard import counter_values, words_of
 from jax_dynemb.ops import TableState
 from jax_dynemb.rows import Exported, joined, padded, part
-
-if TYPE_CHECKING:
-    from jax_dynemb.table._tables import Tables
+from jax_dynemb.table._row_operations import RowOperations
 
 _BATCH_BYTES = 1 << 26
 
 
 def insert_chunks(
-    coll: Tables,
+    coll: RowOperations,
     name: str,
     state: TableState,
     chunks: Iterable[Exported],
@@ -32,18 +29,10 @@ def insert_chunks(
     optimizer: bool = True,
     scores: bool = True,
 ) -> TableState:
-    """Stores rows in a table.
+    """Stores rows in a table; at most one batch is on the device beside it.
 
-    Args:
-      coll: has the table.
-      name: of the table.
-      state: the arrays that this table is in; donated.
-      chunks: the rows; states that the table does not keep are passed over.
-      optimizer: False resets all optimizer states of new rows.
-      scores: False scores the rows as new.
-
-    Returns:
-      The table's new state. No more than one batch is on the device beside it.
+    ``state`` is donated; states that the table does not keep are passed over. False for
+    ``optimizer`` resets states of new rows; for ``scores``, scores them as new.
     """
     config = coll.tables[name]
     kept = list(config.states) if optimizer else []
@@ -74,7 +63,7 @@ def _score_words(config: TableConfig, batch: Exported) -> np.ndarray:
 
 
 def _with_pins(
-    coll: Tables, name: str, state: TableState, batch: Exported
+    coll: RowOperations, name: str, state: TableState, batch: Exported
 ) -> TableState:
     """Pins the rows of a batch that are pinned in its source, and no others."""
     if batch.pinned is None:
@@ -88,20 +77,24 @@ def _with_pins(
     return state
 
 
-def _has_pins(coll: Tables, name: str, state: TableState) -> bool:
+def _has_pins(coll: RowOperations, name: str, state: TableState) -> bool:
     counted = coll.hash_engine.counted({coll.state_name(name): state}, name)
     return counter_values(counted)["pinned"] > 0
 
 
 def erase_keys(
-    coll: Tables, name: str, state: TableState, keys: np.ndarray
+    coll: RowOperations, name: str, state: TableState, keys: np.ndarray
 ) -> TableState:
     """Removes keys from a table; donates ``state``."""
     return _by_keys(coll, name, state, keys, None)
 
 
 def _by_keys(
-    coll: Tables, name: str, state: TableState, keys: np.ndarray, pins: bool | None
+    coll: RowOperations,
+    name: str,
+    state: TableState,
+    keys: np.ndarray,
+    pins: bool | None,
 ) -> TableState:
     """Pins rows or lets them go, or with None removes them; donates ``state``."""
     size = 1 << 16
@@ -117,7 +110,7 @@ def _by_keys(
 
 @kept_jit(0, 1, donated=(2,))
 def _insert(
-    coll: Tables,
+    coll: RowOperations,
     name: str,
     state: TableState,
     ids: jax.Array,
@@ -137,7 +130,7 @@ def _insert(
 
 @kept_jit(0, 1, 2, donated=(3,))
 def _change(
-    coll: Tables, name: str, pins: bool | None, state: TableState, ids: jax.Array
+    coll: RowOperations, name: str, pins: bool | None, state: TableState, ids: jax.Array
 ) -> TableState:
     arrays = coll.state_name(name)
     change = coll.erase if pins is None else coll.pin if pins else coll.unpin

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what a table counts: ids without a row, and whether it was ever updated."""
+"""Reads what a table counts: ids without a row, and losses to warn of."""
 
 from __future__ import annotations
 
@@ -22,14 +22,7 @@ from jax_dynemb.table._by_kind import hash_of
 def counted(
     engine: LookupEngine, state: States, arrays: str, table: TableConfig
 ) -> tuple[np.ndarray, np.ndarray]:
-    """See ``Tables.counted``.
-
-    Args:
-      engine: of the tables.
-      state: the tables.
-      arrays: the name of the table's arrays there.
-      table: which one.
-    """
+    """Reads the keys and counts of ``Tables.counted``."""
     rule = table.admission
     if not isinstance(rule, Frequency) or not rule.counts_keys:
         raise ValueError(
@@ -60,8 +53,8 @@ def _with_scores(table: TableConfig, index: jax.Array) -> jax.Array:
     return jnp.concatenate([index, scores.reshape(index.shape[0], -1)], axis=1)
 
 
-def warn_of_untrained(engine: LookupEngine, state: States, table: Any) -> None:
-    """Warns of a table that is read without ever having been updated.
+def warn_of_losses(engine: LookupEngine, state: States, table: Any) -> None:
+    """Warns of a table that was never updated, or that has refused ids.
 
     Args:
       engine: of the tables.
@@ -72,4 +65,4 @@ def warn_of_untrained(engine: LookupEngine, state: States, table: Any) -> None:
     arrays = state[engine.state_name(table.name)]
     if dynamic and arrays.counters.is_fully_addressable:
         own = np.asarray(hash_of(engine).counted(state, table.name).counters)
-        shard.warn_of_untrained(table, shard.counter_totals(own))
+        shard.warn_of_losses(table, shard.counter_totals(own))

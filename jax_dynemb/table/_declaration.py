@@ -22,11 +22,7 @@ def dynamic(configs: Iterable[Any]) -> tuple[TableConfig, ...]:
 
 
 def configs_of(tables: Any) -> tuple[Any, ...]:
-    """Checks the configs that ``Tables`` takes.
-
-    Raises:
-      TypeError: it is no list of ``TableConfig`` and ``TTConfig``.
-    """
+    """Checks that ``Tables`` takes a list of ``TableConfig`` and ``TTConfig``."""
     if isinstance(tables, (TableConfig, TTConfig)):
         raise TypeError(
             f"Tables takes a list of {type(tables).__name__}, not a single one: write "
@@ -53,12 +49,7 @@ def configs_of(tables: Any) -> tuple[Any, ...]:
 
 
 def check_mesh(mesh: Any, axis: Any, axis_name: Any, share_arrays: bool | None) -> None:
-    """Refuses what contradicts itself, and a second table where the mesh belongs.
-
-    Raises:
-      TypeError: it is no mesh, or ``share_arrays`` is neither a bool nor None.
-      ValueError: an axis without a mesh, or a mesh beside what is for one device.
-    """
+    """Refuses what contradicts itself, and a second table where the mesh belongs."""
     if mesh is not None and not hasattr(mesh, "axis_names"):
         raise TypeError(
             f"mesh must be a jax.sharding.Mesh, not {kind_of(mesh)}. All tables go "
@@ -86,12 +77,7 @@ def check_mesh(mesh: Any, axis: Any, axis_name: Any, share_arrays: bool | None) 
 
 
 def check_plan(plan: Any, mesh: Any, axis_name: Any) -> None:
-    """Refuses a plan that is none, or that has no devices.
-
-    Raises:
-      TypeError: it is no plan.
-      ValueError: there is no mesh.
-    """
+    """Refuses a plan that is none, or that has no devices."""
     if not isinstance(plan, Plan):
         raise TypeError(
             f"plan must be a jde.Plan, not {kind_of(plan)}: call "
@@ -106,11 +92,7 @@ def check_plan(plan: Any, mesh: Any, axis_name: Any) -> None:
 
 
 def _check_devices(plan: Plan, placement: Placement) -> None:
-    """Refuses a plan that a planner made for another number of devices.
-
-    Raises:
-      ValueError: it was.
-    """
+    """Refuses a plan that a planner made for another number of devices."""
     planned = len(getattr(plan, "devices", ()))
     if planned not in (0, placement.shards):
         raise ValueError(

@@ -18,7 +18,7 @@ from jax_dynemb.engines.hash import HashEngine
 from jax_dynemb.ops import Ring, on_host
 from jax_dynemb.rows import Exported, Identity
 from jax_dynemb.table import _arguments
-from jax_dynemb.table._by_kind import HasEngine
+from jax_dynemb.table._declared import Declared
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,11 +50,7 @@ class Departed:
         return all(leaf.is_ready() for leaf in jax.tree.leaves(dict(self.rings)))
 
     def identity(self, table: str) -> Identity | None:
-        """Reads of which table and moment the rows are; waits as ``exported``.
-
-        Args:
-          table: its name.
-        """
+        """Reads of which table and moment the rows are; waits as ``exported``."""
         arrays = self._engine.state_name(table)
         if arrays not in self.counters:
             return None
@@ -84,7 +80,7 @@ class Departed:
         return self._engine.read_departed(self.rings, table)
 
 
-class Departures(HasEngine):
+class Departures(Declared):
     """Keeps rows in tables for coming lookups, and takes those that were evicted."""
 
     def hold(self, state: States, ids: Mapping[str, Any], *, lookups: int) -> States:

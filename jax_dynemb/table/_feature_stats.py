@@ -45,15 +45,9 @@ def counted_lookup(
     """Looks up, and counts by feature what became of the ids.
 
     Which ids have a row is read before the lookup; the kernels of the lookup need no
-    bit for it. On one device the residual says what became of the others. Elsewhere
-    its slots stay with the owners, so rows are looked for again.
-
-    Args:
-      engine: of the tables.
-      state: before the lookup.
-      ids: by feature.
-      inserts: whether the lookup may insert rows at all.
-      lookup: what ``lookup`` of the engine takes behind the state.
+    bit for it. On one device the residual says what became of the others. Elsewhere its
+    slots stay with the owners, so rows are looked for again. ``inserts`` says whether
+    the lookup may insert rows at all, and ``lookup`` is what it takes behind the state.
     """
     _, before, state = engine.find(state, ids, {})
     rows, residual, state = engine.lookup(state, *lookup)

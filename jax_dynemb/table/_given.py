@@ -31,12 +31,8 @@ def given_of(
 ) -> Given:
     """Returns what moves scores in one lookup, 0 where nothing was passed.
 
-    Args:
-      tables: the collection.
-      ids: by feature, in the order of the configs.
-      scores: numbers by table, arrays by feature.
-      counts: arrays by feature.
-      now: the words of the time.
+    ``ids`` and ``counts`` are by feature; ``scores`` are numbers by table, arrays by
+    feature. ``now`` has the words of the time.
 
     Raises:
       TypeError: something else than dicts, numbers that are no integers, or a time
@@ -66,11 +62,7 @@ def given_of(
 def _split(
     tables: Catalog[Any], ids: ByName, scores: ByName
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Separates scores of tables from those of features; one name may be both.
-
-    Raises:
-      ValueError: a pair of words may be either.
-    """
+    """Separates scores of tables from those of features; one name may be both."""
     by_table, by_feature = {}, {}
     for name, x in scores.items():
         of_table = np.shape(x) == ()

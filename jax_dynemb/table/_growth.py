@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 import jax
 
@@ -21,17 +21,16 @@ from jax_dynemb.engines.shard import larger, without_homes
 from jax_dynemb.ops import TableState
 from jax_dynemb.table._arguments import check_mapping, check_not_donated
 from jax_dynemb.table._by_kind import hash_of
+from jax_dynemb.table._declared import Declared
 from jax_dynemb.table._memory import check_pinned
 
-if TYPE_CHECKING:
-    from jax_dynemb.table._tables import Tables
-
+Described = TypeVar("Described", bound=Declared)
 Stats = Mapping[str, int | float]
 Factors = tuple[tuple[str, int], ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Growth:
+class Growth(Generic[Described]):
     """Holds larger sizes of some tables until they apply; see ``Tables.plan_growth``.
 
     Attributes:
@@ -41,8 +40,8 @@ class Growth:
         tables gets.
     """
 
-    before: Tables
-    coll: Tables
+    before: Described
+    coll: Described
     factors: Mapping[str, Factors]
 
     def apply(self, state: States) -> States:
@@ -107,7 +106,7 @@ class Growth:
         return new + max((each.temp_size_in_bytes for each in sizes), default=0)
 
 
-def planned(coll: Tables, capacities: Mapping[str, int]) -> Growth:
+def planned(coll: Described, capacities: Mapping[str, int]) -> Growth[Described]:
     """Chooses the new sizes, see ``Tables.grow``."""
     engine, configs = coll.engine, dict(coll.tables)
     check_mapping(capacities, "grow: capacities", "table", configs)
@@ -186,11 +185,7 @@ def grown_arrays(
 
 
 def abstract(tree: Any) -> Any:
-    """Replaces arrays by their types, with what ``jit`` distinguishes programs by.
-
-    Args:
-      tree: any pytree; arrays that a call has deleted are fine.
-    """
+    """Replaces arrays, deleted ones too, by types that distinguish jitted programs."""
     return jax.tree.map(_abstract, tree)
 
 
@@ -204,13 +199,7 @@ def _abstract(leaf: Any) -> Any:
 
 
 def abstract_after(growth: Growth, state: Any, programs: Mapping[str, Any]) -> Any:
-    """Returns the types of the arrays that ``Growth.apply`` returns.
-
-    Args:
-      growth: the larger sizes.
-      state: what ``abstract`` made of the state before.
-      programs: what ``Growth.compile`` returned.
-    """
+    """Returns the types of the arrays that ``Growth.apply`` returns."""
     new = dict(state)
     for arrays, program in programs.items():
         shapes = jax.eval_shape(

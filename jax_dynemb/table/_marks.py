@@ -90,11 +90,7 @@ class Mark:
 
 
 def check_mark(given: Any, what: str) -> None:
-    """Refuses what is no mark.
-
-    Raises:
-      TypeError: with what to write.
-    """
+    """Refuses what is no mark."""
     if not isinstance(given, Mark):
         raise TypeError(
             f"{what} must be a jde.Mark, not {kind_of(given)}: pass what export_delta "
@@ -133,11 +129,7 @@ class Delta:
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """Streams chunks from the first one on at each iteration.
-
-    Attributes:
-      begin: starts a new iteration.
-    """
+    """Streams chunks from the first one on at each iteration."""
 
     begin: Callable[[], Iterator[Exported]]
 
@@ -149,15 +141,7 @@ class Stream:
 def check_continues(table: str, delta: Delta, at: Mark | None) -> None:
     """Refuses a delta that does not begin where a replica is.
 
-    Args:
-      table: of the replica.
-      delta: to be applied to it.
-      at: the mark of the delta before, or of the full export; None: the replica has
-        no rows.
-
-    Raises:
-      ValueError: the delta is of another table, was applied already, or one before it
-        is missing.
+    ``at`` is the mark of the delta before, or of the full export; None without rows.
     """
     if delta.table != table:
         raise ValueError(

@@ -25,12 +25,7 @@ _DEFAULT_GIB = 64
 def memory(
     tables: Iterable[TableConfig | TTConfig], placement: Placement | None
 ) -> dict[str, dict[str, int]]:
-    """Computes bytes by table, see ``Tables.memory``.
-
-    Args:
-      tables: the configs.
-      placement: where they lie on a mesh; None: on one device.
-    """
+    """Computes bytes by table, see ``Tables.memory``."""
     shards = 1 if placement is None else placement.shards
     return {
         table.name: _of_cores(table, shards)
@@ -64,9 +59,7 @@ def _of_shards(spec: TableSpec, shards: int) -> dict[str, int]:
         for name, (shape, dtype) in array_shapes(spec).items()
     }
     homes = sizes.pop("homes", 0)
-    once = 0
-    if (extra := getattr(spec.optimizer, "extra", None)) is not None:
-        once = _bytes(jax.eval_shape(lambda: extra(spec.dim)))
+    once = _bytes(jax.eval_shape(lambda: spec.optimizer.extra(spec.dim)))
     device = sum(sizes.values()) + once
     return {"hbm": shards * device, "pinned_host": shards * homes}
 
@@ -76,15 +69,7 @@ def _bytes(tree: Any) -> int:
 
 
 def check_pinned(sizes: Mapping[str, Mapping[str, int]], shards: int) -> None:
-    """Compares what a process needs of pinned memory with XLA's limit on a GPU.
-
-    Args:
-      sizes: as ``memory`` returns them.
-      shards: equal parts of the tables.
-
-    Raises:
-      ValueError: it is more than the limit.
-    """
+    """Refuses more pinned memory in a process than XLA's limit on a GPU."""
     parts = [size["pinned_host"] / shards for size in sizes.values()]
     if not any(parts) or jax.default_backend() != "gpu":
         return
@@ -108,14 +93,6 @@ def check_device(sizes: Mapping[str, Mapping[str, int]], shards: int) -> None:
     A GPU's allocator says of an array that has no room only how large it is. XLA's CPU
     client reports an allocation that failed when an array is read. Reading another
     array of the same program may wait forever.
-
-    Args:
-      sizes: as ``memory`` returns them.
-      shards: equal parts of the tables.
-
-    Raises:
-      ValueError: it is more than a device has, or than a machine has for its CPU
-        devices.
     """
     if jax.default_backend() == "cpu":
         here = min(shards, jax.local_device_count()) / shards

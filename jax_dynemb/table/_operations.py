@@ -12,10 +12,10 @@ import jax
 
 from jax_dynemb._is_whole import is_whole
 from jax_dynemb.engines import Routed, States
-from jax_dynemb.engines.shard import RowGradients, may_stay_untrained, with_number
+from jax_dynemb.engines.shard import RowGradients, may_stay_untrained, set_counters
 from jax_dynemb.ops import Residual
 from jax_dynemb.table import _arguments
-from jax_dynemb.table._by_kind import HasEngine
+from jax_dynemb.table._declared import Declared
 from jax_dynemb.table._feature_stats import (
     counted_lookup,
     counts_of,
@@ -29,40 +29,8 @@ _ROUTED = (
 )
 
 
-class Operations(HasEngine):
+class Operations(Declared):
     """Runs lookups and updates, as pure functions of the state."""
-
-    @property
-    def tables(self) -> dict[str, Any]:
-        """Returns the configs by table name."""
-        return self.engine.catalog.tables
-
-    @property
-    def features(self) -> dict[str, str]:
-        """Returns the table names by feature name."""
-        return self.engine.catalog.features
-
-    def config_of(self, feature: str) -> Any:
-        """Finds the table that a feature looks up.
-
-        Raises:
-          ValueError: no table has the feature.
-        """
-        return self.engine.catalog.config_of(feature)
-
-    def state_name(self, table: str) -> str:
-        """Names the arrays of a state that hold a table.
-
-        It is the name of the table, unless it shares arrays: see ``share_arrays``, and
-        ``sharding="table_wise"`` on a mesh.
-
-        Args:
-          table: its name.
-
-        Raises:
-          ValueError: there is no such table.
-        """
-        return self.engine.state_name(table)
 
     def lookup(
         self,
@@ -301,7 +269,7 @@ class Operations(HasEngine):
                 self.engine.state_name(name),
                 self.hash_engine.counter_rows(name),
             )
-            new[arrays] = with_number(new[arrays], rows, "step", int(step))
+            new[arrays] = set_counters(new[arrays], {"step": int(step)}, rows)
         return new
 
     def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:

@@ -42,11 +42,7 @@ def packed(x: Any) -> bytes:
 
 
 def unpacked(data: bytes) -> Any:
-    """Reverses ``packed``.
-
-    Raises:
-      ValueError: this process has no device of that platform and number.
-    """
+    """Reverses ``packed``; ValueError if this process has no such device."""
     return pickle.loads(data)
 
 

@@ -17,12 +17,7 @@ from jax_dynemb.engines.shard import Query
 def query_of(
     config: Any, min_score: Any, since: Any, known_keys: Any, chunk_buckets: Any
 ) -> Query:
-    """Returns the arguments of ``Tables.export``, checked.
-
-    Raises:
-      TypeError: a number is no whole number, or the keys are no list of ids.
-      ValueError: a number is below 0, or the scores of the table have no bound.
-    """
+    """Returns the arguments of ``Tables.export``, checked."""
     for name, given in {"min_score": min_score, "since": since}.items():
         if given is None:
             continue
@@ -48,11 +43,6 @@ def keys_of(given: Any) -> np.ndarray:
     """Returns ids as int64[n].
 
     Floats would lose the low bits of large ids, and pairs of words are two numbers.
-
-    Raises:
-      MemoryError: they are more than memory holds.
-      TypeError: something else than whole numbers in one row.
-      ValueError: lists of unequal lengths, or nested without end.
     """
     keys = array_of(given)
     if keys.size == 0 and keys.ndim == 1:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,9 @@ from jax_dynemb._is_whole import is_whole
 from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.engines import LookupEngine, States, shard
-from jax_dynemb.engines.shard import Rule
 from jax_dynemb.ops import TableState, on_host, read_log
 from jax_dynemb.rows import Exported, Identity, check_ancestor
 from jax_dynemb.table import _arguments, _chunks
-from jax_dynemb.table._by_kind import HasEngine
 from jax_dynemb.table._marks import (
     Delta,
     Head,
@@ -30,15 +28,13 @@ from jax_dynemb.table._marks import (
     check_continues,
     check_mark,
 )
+from jax_dynemb.table._reading import Reading
 
-if TYPE_CHECKING:
-    from jax_dynemb.table._tables import Tables
-
-# What later lookups and updates of a table depend on, beside its rows.
+# Later lookups and updates of a table depend on these, beside its rows.
 _CARRIED = ("seed", "step", "clock", "lookups")
 
 
-class Replication(HasEngine):
+class Replication(Reading):
     """Exports what changed in tables, and applies it elsewhere."""
 
     def take_removed(
@@ -67,7 +63,6 @@ class Replication(HasEngine):
         Example:
           >>> keys, head = coll.take_removed(state, "cat", head)  # doctest: +SKIP
         """
-        coll = cast("Tables", self)
         _arguments.check_states(self.engine, state, "take_removed")
         _arguments.check_values(state, "take_removed")
         config = self.engine.catalog.dynamic_table(table, "take_removed")
@@ -78,9 +73,9 @@ class Replication(HasEngine):
             )
         name = config.name
         _arguments.check_sizes(self.engine, state, [name], "take_removed")
-        keys, head = _read_log(coll, state, name, since_head)
+        keys, head = _read_log(self, state, name, since_head)
         if keys is not None:
-            keys = keys[~_stored(coll, state, name, keys)]
+            keys = keys[~_stored(self, state, name, keys)]
         return keys, head
 
     def export_delta(
@@ -123,7 +118,6 @@ class Replication(HasEngine):
         Example:
           >>> deltas, marks = coll.export_delta(state, marks)  # doctest: +SKIP
         """
-        coll = cast("Tables", self)
         _arguments.check_states(self.engine, state, "export_delta")
         _arguments.check_values(state, "export_delta")
         dynamic = self.engine.catalog.dynamic
@@ -137,14 +131,14 @@ class Replication(HasEngine):
             check_mark(mark, f"export_delta: the mark of table '{table}'")
         names = list(dynamic if tables is None else tables)
         _arguments.check_sizes(self.engine, state, names, "export_delta")
-        clocks = coll.get_score(state)
+        clocks = self.get_score(state)
         deltas = {}
         for name in names:
             config = self.engine.catalog.dynamic_table(name, "export_delta")
             mark = (since or {}).get(config.name)
             known = (known_keys or {}).get(config.name)
             deltas[config.name] = _delta(
-                coll, state, config.name, mark, known, clocks[config.name]
+                self, state, config.name, mark, known, clocks[config.name]
             )
         return deltas, {name: delta.until for name, delta in deltas.items()}
 
@@ -176,7 +170,6 @@ class Replication(HasEngine):
           TypeError: ``at`` is no mark, or the delta does not consist of exported rows.
           ValueError: a delta is missing before this one, or it is out of order.
         """
-        coll = cast("Tables", self)
         _arguments.check_states(self.engine, state, "apply_delta")
         _arguments.check_values(state, "apply_delta")
         name = self.engine.catalog.dynamic_table(table, "apply_delta").name
@@ -189,10 +182,10 @@ class Replication(HasEngine):
         new = state[arrays]
         for chunk in _chunks_of(name, delta):
             if chunk.removed is not None:
-                new = _chunks.erase_keys(coll, name, new, chunk.removed)
-            new = _chunks.insert_chunks(coll, name, new, [chunk])
+                new = _chunks.erase_keys(self, name, new, chunk.removed)
+            new = _chunks.insert_chunks(self, name, new, [chunk])
         if isinstance(delta, Delta):
-            new = _with_counters(coll, name, new, delta)
+            new = _with_counters(self, name, new, delta)
         return state | {arrays: new}
 
 
@@ -215,7 +208,7 @@ def _chunks_of(table: str, delta: Any) -> Iterator[Exported]:
 
 
 def _with_counters(
-    coll: Tables, name: str, state: TableState, delta: Delta
+    coll: Reading, name: str, state: TableState, delta: Delta
 ) -> TableState:
     """Takes over what the table that a delta is of depends on, beside its rows."""
     rows = coll.hash_engine.counter_rows(name)
@@ -228,12 +221,12 @@ def _with_counters(
     return dataclasses.replace(new, extra=extra)
 
 
-def identity_in(coll: Tables, state: States, name: str) -> Identity | None:
+def identity_in(coll: Reading, state: States, name: str) -> Identity | None:
     """Reads which table, run and moment a state is of; waits for the device."""
     return Identity.of(on_host(coll.hash_engine.counted(state, name).counters))
 
 
-def log_head(coll: Tables, state: States, name: str) -> Head | None:
+def log_head(coll: Reading, state: States, name: str) -> Head | None:
     """Reads where the log of removed keys of a table is; None if it has none."""
     if not coll.tables[name].log_removed:
         return None
@@ -241,7 +234,7 @@ def log_head(coll: Tables, state: States, name: str) -> Head | None:
 
 
 def with_removed(
-    coll: Tables, state: States, name: str, since: int, removed: np.ndarray
+    coll: Reading, state: States, name: str, since: int, removed: np.ndarray
 ) -> Iterator[Exported]:
     """Streams removed keys first, then the rows that changed since a clock."""
     config = coll.tables[name]
@@ -259,7 +252,7 @@ def with_removed(
 
 
 def _read_log(
-    coll: Tables, state: States, name: str, since_head: Iterable[int] | None
+    coll: Reading, state: States, name: str, since_head: Iterable[int] | None
 ) -> tuple[np.ndarray | None, Head]:
     """Reads the keys that were removed since a head, also those that are back."""
     stamp = shard.counter_values(coll.hash_engine.counted(state, name))["stamp"]
@@ -274,11 +267,7 @@ def _read_log(
 
 
 def _numbers_of(head: Any) -> Head:
-    """Returns a head as its numbers.
-
-    Raises:
-      TypeError: it is none.
-    """
+    """Returns a head as its numbers; TypeError if it is none."""
     numbers: tuple[Any, ...] = tuple(head) if isinstance(head, Iterable) else ("",)
     if not all(is_whole(n) and 0 <= n < 1 << 64 for n in numbers):
         raise TypeError(
@@ -289,7 +278,7 @@ def _numbers_of(head: Any) -> Head:
 
 
 def _delta(
-    coll: Tables,
+    coll: Replication,
     state: States,
     name: str,
     since: Mark | None,
@@ -358,7 +347,7 @@ def _is_ahead(mark: Head | None, now: Head | None) -> bool:
     return any(a > b for a, b in zip(mark[2:], now[2:], strict=True))
 
 
-def _stored(coll: Tables, state: States, name: str, keys: np.ndarray) -> np.ndarray:
+def _stored(coll: Reading, state: States, name: str, keys: np.ndarray) -> np.ndarray:
     """Finds which keys have a row, bool[n]."""
     result = np.zeros(len(keys), bool)
     size = 1 << 16
@@ -377,15 +366,3 @@ def _stored(coll: Tables, state: States, name: str, keys: np.ndarray) -> np.ndar
 def _found(engine: LookupEngine, feature: str, state: States, ids: Any) -> jax.Array:
     _, found, _ = engine.find(state, {feature: ids}, {})
     return found[feature]
-
-
-@kept_jit(0)
-def without_rows(coll: Tables, state: States, rules: Mapping[str, Rule]) -> States:
-    """Copies the indexes of some tables without the rows that their rules select.
-
-    Args:
-      coll: the tables.
-      state: its state; not donated, and it keeps the rows.
-      rules: by table name.
-    """
-    return coll.erase_where(state, rules)[1]

@@ -15,11 +15,11 @@ from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import BucketStats, NewRows, Rule, may_stay_untrained
 from jax_dynemb.ops import TableState
 from jax_dynemb.table import _arguments
-from jax_dynemb.table._by_kind import HasEngine
+from jax_dynemb.table._declared import Declared
 
 
-class RowOperations(HasEngine):
-    """Reads, stores and removes rows outside lookups, as functions of the state."""
+class RowOperations(Declared):
+    """Reads, stores and removes rows outside lookups: pure functions of the state."""
 
     def gather(
         self, state: States, slots: Mapping[str, jax.Array]
@@ -258,9 +258,7 @@ class RowOperations(HasEngine):
         dynamic = self.engine.catalog.dynamic
         _arguments.check_sizes(self.engine, state, dynamic, "bucket_stats")
         return {
-            name: self.hash_engine.bucket_stats(
-                state[self.engine.state_name(name)], name
-            )
+            name: self.hash_engine.bucket_stats(state[self.state_name(name)], name)
             for name in dynamic
         }
 

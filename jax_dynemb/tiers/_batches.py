@@ -34,17 +34,9 @@ class Batch(NamedTuple):
 def prepared(
     coll: Tables, tables: Sequence[TableConfig], sharding: Any, batch: Any
 ) -> Batch:
-    """Makes a ``Batch`` of what an iterator yields.
+    """Makes a ``Batch`` of what an iterator yields: ids, or a tuple that begins so.
 
-    Args:
-      coll: the tables.
-      tables: those with a store.
-      sharding: of ids on a mesh; None: the default device.
-      batch: ids by feature, on the host; or a tuple that begins with them.
-
-    Raises:
-      TypeError: ids are no integers, or no dict.
-      ValueError: an id is reserved, or a feature is not known.
+    Ids are by feature, on the host. ``sharding`` of None is the default device.
     """
     rest = batch[1:] if isinstance(batch, tuple) else None
     ids = batch[0] if isinstance(batch, tuple) else batch
@@ -74,17 +66,8 @@ def table_keys(
 ) -> tuple[dict[str, np.ndarray], dict[str, list[jax.Array]], dict[str, Any]]:
     """Prepares ids by table for an operation beside the batches.
 
-    Args:
-      coll: the tables.
-      stores: names of those with a store.
-      ids: by table, on the host.
-
-    Returns:
-      Of tables with a store, distinct keys int64[n], and these as ids on the device,
-      padded. Then all ids on the device, as they were given.
-
-    Raises:
-      ValueError: a table is not known, or an id is reserved.
+    Returns, of tables with a store, distinct keys int64[n], and these as ids on the
+    device, padded. Also all ids on the device, as they were given.
     """
     catalog = coll.engine.catalog
     configs = {name: catalog.table(name) for name in ids}

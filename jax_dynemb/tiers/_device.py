@@ -22,14 +22,7 @@ from jax_dynemb.tiers._traffic import Inserted, Offer
 def hold(
     coll: Tables, state: States, held: Mapping[str, list[jax.Array]], lookups: int
 ) -> States:
-    """Keeps the rows of some keys in their tables, for so many lookups.
-
-    Args:
-      coll: the tables.
-      state: of them; donated.
-      held: ids by table, each an array or two.
-      lookups: that come.
-    """
+    """Keeps the rows of some keys in their tables, for so many lookups; donates."""
     new = dict(state)
     for table, arrays in held.items():
         name = coll.state_name(table)
@@ -39,13 +32,7 @@ def hold(
 
 
 def insert(coll: Tables, state: States, offer: Offer) -> States:
-    """Inserts the rows of an offer that the table lacks; notes what became of them.
-
-    Args:
-      coll: the tables.
-      state: of them; the arrays of the table are donated.
-      offer: the rows.
-    """
+    """Inserts the rows of an offer that the table lacks; notes what became of them."""
     name, new = coll.state_name(offer.table), dict(state)
     for arrays in offer.arrays:
         inserted, new[name] = _insert(coll, offer.table, new[name], *arrays)

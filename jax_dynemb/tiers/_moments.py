@@ -16,9 +16,6 @@ class Moments:
     """Compares each state that a feed gets with the one before; one thread calls it.
 
     The first one is compared with what each store says of its rows.
-
-    Args:
-      stores: by table name.
     """
 
     def __init__(self, stores: Mapping[str, Store]):
@@ -26,15 +23,9 @@ class Moments:
         self._latest = {name: identity_below(each) for name, each in stores.items()}
 
     def go_on(self, departed: Any) -> None:
-        """Takes the state that some rows departed from; waits for the device.
+        """Takes the state that rows departed from, of this run; waits for the device.
 
         It comes before any of its rows moves, so the stores stay as they were.
-
-        Args:
-          departed: see ``Tables.take_departed``.
-
-        Raises:
-          ValueError: the state is of another run, or does not come out of the latest.
         """
         for name, store in self._stores.items():
             now = departed.identity(name)

@@ -29,11 +29,7 @@ _lost: dict[Hashable, tuple[int, int]] = {}
 
 
 def shared_by(stores: Mapping[str, Store]) -> Shared | None:
-    """Finds what the open feed over these stores has; None if there is none.
-
-    Raises:
-      ValueError: it has other stores besides, or fewer.
-    """
+    """Finds what the open feed over exactly these stores has; None if there is none."""
     found = {id(x): x for x in map(_open.get, map(_place, stores.values())) if x}
     if not found:
         return None
@@ -62,8 +58,6 @@ class Shared:
     holds of rows as they were.
 
     Attributes:
-      stores: by table name.
-      mover: the thread.
       trains: whether there is a feed that trains.
       first: number of its batch that comes next.
       was_beside: whether another feed has moved rows since it did.
@@ -87,12 +81,7 @@ class Shared:
         _open.update((_place(store), self) for store in stores.values())
 
     def begin(self, coming: Callable[[], Sequence[Held]], depth: int) -> None:
-        """Notes a feed that trains.
-
-        Args:
-          coming: returns the ids of batches whose rows must stay, by table.
-          depth: of the feed.
-        """
+        """Notes a feed that trains; rows of the ids that ``coming`` returns stay."""
         self.trains, self._coming, self._lookups = True, coming, depth + 1
 
     def end(self) -> None:
@@ -100,11 +89,7 @@ class Shared:
         self.trains, self._coming = False, list
 
     def check(self) -> None:
-        """Raises the error of the thread, if there is one.
-
-        Raises:
-          RuntimeError: the feed that made this is closed.
-        """
+        """Raises the error of the thread, or that the feed of this is closed."""
         if self.is_closed:
             raise RuntimeError(
                 "the feed that moves the rows of these stores is closed; make another "
@@ -148,15 +133,7 @@ class Shared:
 
         No row of these keys, and none that a coming batch needs, departs for it. Its
         own holds end with it, so any number of calls may come between two lookups.
-
-        Args:
-          coll: the tables.
-          state: of them; donated.
-          keys: by table, distinct.
-          held: the same as ids on the device.
-
-        Returns:
-          The new state, and what was found below.
+        Returns the new state, and what was found below.
         """
         self.was_beside = True
         state = self.hold_coming(coll, state)
@@ -182,11 +159,7 @@ class Shared:
             _lost.setdefault(_place(store), _moment(coll, state, name))
 
     def check_lost(self, coll: Tables, state: States) -> None:
-        """Raises if rows of a state are in no store, since an earlier feed failed.
-
-        Raises:
-          RuntimeError: with what to do.
-        """
+        """Raises if rows of a state are in no store, since an earlier feed failed."""
         for name, store in self.stores.items():
             if (place := _place(store)) not in _lost:
                 continue

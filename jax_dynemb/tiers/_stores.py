@@ -78,12 +78,7 @@ def tables_with_stores(coll: Tables) -> list[TableConfig]:
 
 
 def check_stores(coll: Tables, stores: Mapping[str, Store]) -> None:
-    """Raises unless there is one store for each table whose tier has one.
-
-    Raises:
-      TypeError: something else than a store.
-      ValueError: a table lacks its store, has none, or a store is for other rows.
-    """
+    """Raises unless there is one store for each table whose tier has one."""
     expected = {config.name: config for config in tables_with_stores(coll)}
     if missing := sorted(expected.keys() - stores.keys()):
         raise ValueError(
@@ -107,16 +102,7 @@ def check_stores(coll: Tables, stores: Mapping[str, Store]) -> None:
 
 
 def check_sizes(coll: Tables, stores: Collection[str], state: States) -> None:
-    """Raises unless a state is that of these tables in this size.
-
-    Args:
-      coll: the tables.
-      stores: names of those with a store.
-      state: given for them.
-
-    Raises:
-      ValueError: a table has another size.
-    """
+    """Raises unless a state is that of these tables in this size."""
     for name in stores:
         arrays = state.get(coll.state_name(name))
         tier = getattr(arrays, "tier", None)
@@ -133,16 +119,7 @@ def check_sizes(coll: Tables, stores: Collection[str], state: States) -> None:
 
 
 def check_first(coll: Tables, stores: Mapping[str, Store], state: States) -> None:
-    """Warns of rows below empty tables, beside what ``check_moment`` refuses.
-
-    Args:
-      coll: the tables.
-      stores: by table name.
-      state: of the tables.
-
-    Raises:
-      ValueError: as ``check_moment``.
-    """
+    """Warns of rows below empty tables, beside what ``check_moment`` refuses."""
     check_moment(coll, stores, state)
     stats = coll.stats(state)
     known = {n: s for n, s in stores.items() if not stats[f"{n}/rows"]}
@@ -158,16 +135,7 @@ def check_first(coll: Tables, stores: Mapping[str, Store], state: States) -> Non
 
 
 def check_moment(coll: Tables, stores: Mapping[str, Store], state: States) -> None:
-    """Compares the first state of a feed with what the stores say of their rows.
-
-    Args:
-      coll: the tables.
-      stores: by table name.
-      state: of the tables.
-
-    Raises:
-      ValueError: rows below are of another run, or of a later moment.
-    """
+    """Refuses stores whose rows are of another run or later than a feed's state."""
     for name, store in stores.items():
         where = f"The store of table '{name}'"
         check_below(store, identity_in(coll, state, name), where)

@@ -35,8 +35,6 @@ class Offer:
     """Holds the rows of a coming batch that were in the store.
 
     Attributes:
-      table: its name.
-      number: of the batch.
       keys: int64[n], in order.
       packed: uint8[n, row_bytes].
       arrays: on the device and padded: ids, rows, optimizer states, scores. One for
@@ -81,7 +79,6 @@ class Traffic:
     restored. Meanwhile the row of the table counts.
 
     Attributes:
-      counts: events since the start.
       waiting: rows by key that the store refused.
     """
 
@@ -103,10 +100,8 @@ class Traffic:
     def put(self, chunk: Exported, first: int, taken: bool) -> None:
         """Stores departed rows; those that the store refuses wait in memory.
 
-        Args:
-          chunk: the rows.
-          first: the batch whose lookup comes next.
-          taken: out of the state; else they come again, and are counted then.
+        ``first`` is the batch whose lookup comes next. Rows that were not taken out of
+        the state come again, and are counted then.
 
         Raises:
           RuntimeError: a row departed that a coming batch needs.
@@ -140,12 +135,7 @@ class Traffic:
         self.counts["refused"] += len(keys) - count
 
     def offer(self, number: int, keys: np.ndarray) -> Offer:
-        """Reads the rows of a batch that the store has, for the table.
-
-        Args:
-          number: of the batch.
-          keys: int64[n], distinct, in order.
-        """
+        """Reads the rows that the store has of a batch's keys, int64[n] in order."""
         found = np.zeros(len(keys), bool)
         packed = np.zeros((len(keys), self._store.layout.row_bytes), np.uint8)
         for offer in self._offers.values():

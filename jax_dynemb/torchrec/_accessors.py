@@ -6,13 +6,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from jax_dynemb.torchrec import _bags, _regions
-from jax_dynemb.torchrec._arrays import shown
+from jax_dynemb.torchrec._arrays import is_traced, shown
 from jax_dynemb.torchrec._layout import Layout
+from jax_dynemb.torchrec._placed import Placed
 from jax_dynemb.torchrec._validate import check_offsets_exist
 
 
-class Accessors:
+class Accessors(Placed):
     """Holds the leaves and the layout, and answers TorchRec's questions about them.
 
     Attributes:
@@ -132,17 +135,23 @@ class Accessors:
         return list(self._layout.capacities)
 
     def length_per_key(self) -> Any:
-        """Returns the entries of each key, int32[F]."""
-        return _regions.counts_of(self._lengths, self._layout.strides)
+        """Returns the entries of each key: a list, or int32[F] under jit."""
+        return _listed(_regions.counts_of(self._lengths, self._layout.strides))
 
     def length_per_key_or_none(self) -> Any:
         """Returns the entries of each key, which can always be counted."""
         return self.length_per_key()
 
     def offset_per_key(self) -> Any:
-        """Returns where each key begins in ``packed()``, int32[F + 1]."""
-        return _bags.offsets_from(self.length_per_key())
+        """Returns where each key begins in ``packed()``: a list, or int32[F + 1]."""
+        counts = _regions.counts_of(self._lengths, self._layout.strides)
+        return _listed(_bags.offsets_from(counts))
 
     def offset_per_key_or_none(self) -> Any:
         """Returns the offsets of keys, which can always be counted."""
         return self.offset_per_key()
+
+
+def _listed(numbers: Any) -> Any:
+    """Returns a list where the numbers are known, as TorchRec does."""
+    return numbers if is_traced(numbers) else np.asarray(numbers).tolist()

@@ -21,9 +21,8 @@ from jax_dynemb._ids import words_of
 def stored(x: Any) -> Any:
     """Brings what a user passes as values into the form that leaves have.
 
-    Args:
-      x: integers in NumPy or lists, which become pairs of words; real 64-bit jax
-        Arrays too; everything else (floats, pairs, 32-bit jax Arrays) stays.
+    Integers in NumPy or lists become pairs of words, as do real 64-bit jax Arrays.
+    Floats, pairs and 32-bit jax Arrays stay.
     """
     if not hasattr(x, "dtype"):
         x = np.asarray(x)
@@ -63,14 +62,9 @@ def where_live(live: Any, array: Any, otherwise: Any) -> Any:
 
 
 def padding_like(array: Any, value: Any = None) -> np.ndarray:
-    """A value that fills places without an entry, in the dtype of ``array``.
+    """Returns what fills places without an entry: a scalar, or words uint32[2].
 
-    Args:
-      array: of ids or floats.
-      value: a number; -1 for ids and 0 for floats if None.
-
-    Returns:
-      A scalar, or uint32[2] for pairs of words.
+    ``value`` of None is -1 for ids and 0 for floats.
     """
     integers = jnp.dtype(array.dtype).kind in "iu"
     value = (-1 if integers else 0) if value is None else value
@@ -82,14 +76,7 @@ def padding_like(array: Any, value: Any = None) -> np.ndarray:
 
 
 def taken(array: Any, index: Any, live: Any, otherwise: Any) -> Any:
-    """Entries by position; ``otherwise`` where a place is not live.
-
-    Args:
-      array: [n, ...].
-      index: integers of any shape; those that are not live may be anything.
-      live: bool in the shape of ``index``.
-      otherwise: what ``padding_like`` returns.
-    """
+    """Takes entries of [n, ...] by position; ``otherwise`` where one is not live."""
     if array.shape[0] == 0:
         shape = (*index.shape, *array.shape[1:])
         return xp(array, index).broadcast_to(otherwise, shape).astype(array.dtype)

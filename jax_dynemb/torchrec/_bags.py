@@ -19,14 +19,9 @@ def offsets_from(lengths: Any) -> Any:
 
 
 def positions(lengths: Any, capacity: int) -> tuple[Any, Any]:
-    """Finds the bag of each entry, and its place in there.
+    """Finds the bag of each entry, and its place in there: int[capacity] twice.
 
-    Args:
-      lengths: int[bags].
-      capacity: entries, those behind the last bag included.
-
-    Returns:
-      int[capacity] twice; entries behind the last bag have the number ``bags``.
+    Entries behind the last bag have the number ``bags``.
     """
     module = xp(lengths)
     offsets = offsets_from(lengths)
@@ -36,16 +31,9 @@ def positions(lengths: Any, capacity: int) -> tuple[Any, Any]:
 
 
 def to_padded(values: Any, lengths: Any, size: int, padding: Any = None) -> Any:
-    """Bags of equal size: the first ``size`` entries of each, filled up.
+    """Makes bags of equal size, [bags, size, ...]: their first entries, filled up.
 
-    Args:
-      values: [capacity, ...].
-      lengths: int[bags].
-      size: of every bag.
-      padding: a number; -1 for ids and 0 for floats if None.
-
-    Returns:
-      [bags, size, ...].
+    ``padding`` of None is -1 for ids and 0 for floats.
     """
     place = np.arange(size, dtype=np.int32)
     index = offsets_from(lengths)[:-1, None] + place
@@ -54,13 +42,7 @@ def to_padded(values: Any, lengths: Any, size: int, padding: Any = None) -> Any:
 
 
 def from_padded(values: Any, lengths: Any, capacity: int) -> Any:
-    """Reverses ``to_padded``.
-
-    Args:
-      values: [bags, size, ...].
-      lengths: int[bags], at most ``size`` each.
-      capacity: entries of the result; what is left is padding.
-    """
+    """Reverses ``to_padded`` into ``capacity`` entries; what is left is padding."""
     bags, size = values.shape[:2]
     bag, place = positions(lengths, capacity)
     flat = values.reshape(bags * size, *values.shape[2:])
@@ -69,14 +51,9 @@ def from_padded(values: Any, lengths: Any, capacity: int) -> Any:
 
 
 def entries_of(lengths: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """The entries of chosen bags, one bag after the other; on the host.
+    """Lists the entries of chosen bags, one bag after the other; on the host.
 
-    Args:
-      lengths: int[bags].
-      index: int[n], bags; one may come several times.
-
-    Returns:
-      int[sum of lengths[index]].
+    A bag may come several times. Returns int[sum of lengths[index]].
     """
     begins, chosen = np.cumsum(lengths) - lengths, lengths[index]
     ends = np.cumsum(chosen)

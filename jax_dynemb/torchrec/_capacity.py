@@ -84,16 +84,11 @@ class Capacity:
 def capacities_of(
     capacity: Any, keys: Sequence[str], counts: Sequence[int] | None
 ) -> tuple[int, ...]:
-    """Room for each key from whatever form a user gave it in.
+    """Returns room for each key from whatever form a user gave it in.
 
-    Args:
-      capacity: an int for every key, a dict by key, a sequence, or a ``Capacity``.
-      keys: names.
-      counts: entries of each key, or None under jit.
-
-    Raises:
-      TypeError: a ``Capacity`` under jit.
-      ValueError: a key has none, or entries do not fit.
+    ``capacity`` is an int for every key, a dict by key, a sequence, or a ``Capacity``.
+    ``counts`` has the entries of each key, or is None under jit, where a ``Capacity``
+    is refused.
     """
     if isinstance(capacity, Capacity):
         if counts is None:
@@ -127,11 +122,7 @@ def capacities_of(
 
 
 def _whole(size: Any) -> int:
-    """Returns the room of a key.
-
-    Raises:
-      TypeError: it is no whole number.
-    """
+    """Returns the room of a key; TypeError if it is no whole number."""
     if not is_whole(size):
         raise TypeError(
             f"capacity is {size!r}: give a whole number for every key, a dict or list "

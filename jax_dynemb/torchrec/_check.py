@@ -4,10 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb.torchrec._arrays import is_traced
@@ -15,73 +14,8 @@ from jax_dynemb.torchrec._arrays import is_traced
 _MOST = 2**31 - 1
 
 
-_NAMES = ("weights", "lengths", "offsets")
-_ORDER = (
-    "JaggedTensor(values, {given}) could mean more than one thing: TorchRec's order is "
-    "values, weights, lengths, offsets. Write names: JaggedTensor(values, "
-    "weights=..., lengths=...)."
-)
-
-
-def in_torchrecs_order(
-    positional: Sequence[Any], named: Mapping[str, Any]
-) -> tuple[Any, Any, Any]:
-    """Finds out what the arguments of a JaggedTensor behind the values are.
-
-    The order here was lengths, offsets, weights. So a call that has a meaning in both
-    orders is refused, and none changes its meaning.
-
-    Args:
-      positional: arguments without a name.
-      named: by name, or None.
-
-    Returns:
-      Weights, lengths and offsets.
-
-    Raises:
-      TypeError: they could be of both orders, or one comes twice.
-    """
-    if not positional:
-        return tuple(named[name] for name in _NAMES)  # pyright: ignore
-    first, kinds = positional[0], [_kind(x) for x in positional]
-    integers = len(positional) == 1 and kinds[0] in "iu"
-    if integers and named["lengths"] is None:
-        return named["weights"], first, named["offsets"]
-    is_clear = kinds[0] == "f" or integers or (first is None and len(positional) == 1)
-    given = dict(zip(_NAMES, positional, strict=False))
-    twice = [name for name in given if named[name] is not None]
-    if not is_clear or twice or len(positional) > len(_NAMES):
-        shown = ", ".join(_KINDS.get(kind, "None") for kind in kinds)
-        raise TypeError(_ORDER.format(given=shown))
-    return tuple({**named, **given}[name] for name in _NAMES)  # pyright: ignore
-
-
-_KINDS = {"i": "integers", "u": "integers", "f": "floats"}
-
-
-def _kind(x: Any) -> str:
-    """Returns "i" or "u" of integers, "f" of floats, "" of anything else."""
-    if x is None:
-        return ""
-    dtype = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
-    if jnp.issubdtype(dtype, jnp.floating):
-        return "f"
-    return np.dtype(dtype).kind if np.dtype(dtype).kind in "iu" else ""
-
-
 def lengths_from_offsets(lengths: Any, offsets: Any) -> Any:
-    """The lengths of bags, from what a user gave of both.
-
-    Args:
-      lengths: integers [B] or None.
-      offsets: integers [B + 1] or None.
-
-    Returns:
-      Integers [B]; None if neither is given.
-
-    Raises:
-      ValueError: offsets do not begin with 0, fall, or contradict the lengths.
-    """
+    """Returns the lengths of bags from what a user gave of both; None of none."""
     if offsets is None:
         return lengths
     if not hasattr(offsets, "dtype"):
@@ -117,18 +51,14 @@ def lengths_from_offsets(lengths: Any, offsets: Any) -> Any:
 def check_lengths_of(lengths: Any, capacity: int | None) -> Any:
     """Refuses lengths that no bags have, where their numbers are known.
 
-    Args:
-      lengths: of bags.
-      capacity: entries that there are, or None where bags have room of their own.
-
-    Returns:
-      The lengths; int32 if they were in NumPy or a list.
-
-    Raises:
-      ValueError: with the fix.
+    ``capacity`` is None where bags have room of their own. Returns the lengths; int32
+    if they were in NumPy or a list.
     """
     if lengths is None:
-        raise ValueError("give lengths=... (entries of each bag) or offsets=...")
+        raise ValueError(
+            "give lengths=... (entries of each bag) or offsets=... by name: behind the "
+            "values come weights."
+        )
     if not hasattr(lengths, "dtype"):
         lengths = np.asarray(lengths)
         lengths = lengths.astype(np.int32) if lengths.size == 0 else lengths
@@ -160,11 +90,7 @@ def check_lengths_of(lengths: Any, capacity: int | None) -> Any:
 
 
 def check_weights(weights: Any, count: int) -> None:
-    """Refuses weights that are not one number an entry.
-
-    Raises:
-      ValueError: with the fix.
-    """
+    """Refuses weights that are not one number an entry."""
     if weights is not None and np.shape(weights)[:1] != (count,):
         raise ValueError(
             f"weights have shape {np.shape(weights)}, but there are {count} values: "
@@ -173,12 +99,7 @@ def check_weights(weights: Any, count: int) -> None:
 
 
 def check_keys(keys: Sequence[str]) -> tuple[str, ...]:
-    """Refuses keys that occur twice, and a string where a list belongs.
-
-    Raises:
-      TypeError: a single string, or a key that is none.
-      ValueError: a key occurs twice.
-    """
+    """Refuses keys that occur twice, and a string where a list belongs."""
     if isinstance(keys, str):
         raise TypeError(f"keys must be a list of names: write keys=[{keys!r}]")
     keys = tuple(keys)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,11 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from jax_dynemb import nnx as jde_nnx
-from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import StatsFuture
 from jax_dynemb.jagged import split_weights
-from jax_dynemb.torchrec._arrays import is_traced
-from jax_dynemb.torchrec._bags import entries_of
-from jax_dynemb.torchrec._configs import EmbeddingConfig, Table, tables_of
+from jax_dynemb.torchrec._config_lists import shown_configs, tables_of
+from jax_dynemb.torchrec._configs import EmbeddingBagConfig, EmbeddingConfig, Table
+from jax_dynemb.torchrec._examples import inverse_of, of_examples
 from jax_dynemb.torchrec._jagged_tensor import JaggedTensor
 from jax_dynemb.torchrec._keyed_jagged_tensor import KeyedJaggedTensor
 from jax_dynemb.torchrec._keyed_tensor import KeyedTensor
@@ -36,7 +35,6 @@ from jax_dynemb.torchrec._routes import (
     routed,
     split_routed,
 )
-from jax_dynemb.tt import TTConfig
 
 
 class _Counting:
@@ -45,6 +43,15 @@ class _Counting:
     routes: tuple[Any, ...]
     dropped: Dropped
     __getattr__ = refused_member
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Returns itself: the mesh, or JAX's default device, has placed the tables.
+
+        Args:
+          args: ignored.
+          kwargs: ignored.
+        """
+        return self
 
     def _count(self, features: Features, train: bool) -> None:
         dropped = dropped_of(self.routes, features)
@@ -78,11 +85,12 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
       tables: ``EmbeddingBagConfig`` or ``jde.TableConfig``.
       is_weighted: whether the weights of the input are factors of the rows. They are
         differentiable.
-      device: refused unless None.
+      device: torch's names of devices are ignored, see ``mesh``.
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       mesh: devices to shard the rows over, or None.
       axis: the mesh axis for it, or several; all axes if None.
-      options: of ``jde.nnx.EmbeddingBagCollection``.
+      options: of ``jde.nnx.EmbeddingBagCollection``; ``rows_of`` another collection
+        gives one table to both.
 
     Raises:
       ValueError: a table is an ``EmbeddingConfig``, which does not pool.
@@ -108,9 +116,10 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         axis: str | tuple[str, ...] | None = None,
         **options: Any,
     ):
-        rngs = check_place("EmbeddingBagCollection", device, rngs)
+        check_place("EmbeddingBagCollection", device, rngs, options)
         tables = list(tables) if isinstance(tables, Iterator) else tables
         self._configs = tables_of(tables, mesh, axis, options.get("plan"))
+        self._shown = shown_configs(EmbeddingBagConfig, tables, self._configs)
         if plain := [t.name for t in tables if isinstance(t, EmbeddingConfig)]:
             raise ValueError(
                 f"EmbeddingBagCollection pools, but tables {plain} do not: write "
@@ -121,9 +130,9 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         super().__init__(named, rngs=rngs, mesh=mesh, axis=axis, **options)
         self.dropped = Dropped(jnp.zeros(len(self.routes), jnp.uint32))
 
-    def embedding_bag_configs(self) -> tuple[TableConfig | TTConfig, ...]:
-        """Returns the tables in order, as the core has them."""
-        return self._configs
+    def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
+        """Returns the tables in order; ``coll.tables`` has those of the core."""
+        return list(self._shown)
 
     def is_weighted(self) -> bool:
         """Returns whether the weights of the input are factors of the rows."""
@@ -136,6 +145,9 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         weights: Mapping[str, jax.Array] | None = None,
         scores: Mapping[str, Any] | None = None,
         counts: Mapping[str, Any] | None = None,
+        now: Any = None,
+        insert: bool = True,
+        touch: bool | None = None,
         train: bool | None = None,
     ) -> KeyedTensor:
         """Looks up and pools the rows of every feature.
@@ -148,6 +160,10 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
           scores: by table, or by feature in the shape of its values, for tables with
             ``score_strategy="customized"``: as for ``Tables.lookup``.
           counts: by feature, how many uses each id stands for; likewise.
+          now: ``jde.now(...)`` for "timestamp" tables; the host's clock if None.
+          insert: static. False gives no unseen id a row, as for ``Tables.lookup``.
+          touch: static. Whether rows count as used: True by default in training, and
+            False in evaluation, where scores, counts and now are for True only.
           train: True inserts unseen ids; False reads only. Default: True until
             ``model.eval()``.
 
@@ -168,7 +184,8 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         factors = self._factors(bags, own or {}, weights or {})
         numbers = [numbers_of(self.routes, each) for each in (scores, counts)]
         batch = ids if sent is None else sent
-        rows = self._lookup(batch, factors, numbers[0], train, numbers[1])
+        flags = numbers[0], train, numbers[1], now, insert, touch
+        rows = self._lookup(batch, factors, *flags)
         out = [self._expanded(given, route, rows) for route in self.routes]
         return KeyedTensor.from_tensor_list([r.alias for r in self.routes], out)
 
@@ -200,13 +217,7 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         own: Mapping[str, Any],
         weights: Mapping[str, Any],
     ) -> dict[str, Any] | None:
-        """Returns the weights by alias.
-
-        Args:
-          bags: by feature, those that are JaggedTensors.
-          own: by alias, of ``jde.Jagged``.
-          weights: by feature, as given apart.
-        """
+        """Returns weights by alias, of ``jde.Jagged`` too."""
         if not self._is_weighted:
             if weights or own:
                 raise ValueError("weights are for is_weighted=True; leave them out.")
@@ -246,12 +257,12 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
 
     Args:
       tables: ``EmbeddingConfig`` or ``jde.TableConfig``, all of one dim.
-      device: refused unless None.
+      device: torch's names of devices are ignored, see ``mesh``.
       need_indices: whether the ids come back, as the weights of the output.
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       mesh: devices to shard the rows over, or None.
       axis: the mesh axis for it, or several; all axes if None.
-      options: of ``jde.nnx.EmbeddingCollection``.
+      options: of ``jde.nnx.EmbeddingCollection``, ``rows_of`` among them.
 
     Raises:
       ValueError: tables differ in dim, or pool.
@@ -268,7 +279,8 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
         axis: str | tuple[str, ...] | None = None,
         **options: Any,
     ):
-        rngs = check_place("EmbeddingCollection", device, rngs)
+        check_place("EmbeddingCollection", device, rngs, options)
+        tables = list(tables) if isinstance(tables, Iterator) else tables
         self._configs = tables_of(tables, mesh, axis, options.get("plan"))
         if pooled := [t.name for t in self._configs if t.pooling is not None]:
             raise ValueError(
@@ -284,13 +296,14 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
             )
         self._dim = dims.pop() if dims else 0
         self.routes, named = routed(self._configs)
+        self._shown = shown_configs(EmbeddingConfig, tables, self._configs)
         self._need_indices = need_indices
         super().__init__(named, rngs=rngs, mesh=mesh, axis=axis, **options)
         self.dropped = Dropped(jnp.zeros(len(self.routes), jnp.uint32))
 
-    def embedding_configs(self) -> tuple[TableConfig | TTConfig, ...]:
-        """Returns the tables in order, as the core has them."""
-        return self._configs
+    def embedding_configs(self) -> list[EmbeddingConfig]:
+        """Returns the tables in order; ``coll.tables`` has those of the core."""
+        return list(self._shown)
 
     def embedding_dim(self) -> int:
         """Returns the width of all rows."""
@@ -313,6 +326,9 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
         *,
         scores: Mapping[str, Any] | None = None,
         counts: Mapping[str, Any] | None = None,
+        now: Any = None,
+        insert: bool = True,
+        touch: bool | None = None,
         train: bool | None = None,
     ) -> dict[str, JaggedTensor]:
         """Looks up the rows of every feature.
@@ -323,6 +339,10 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
           scores: by table, or by feature in the shape of its values, for tables with
             ``score_strategy="customized"``: as for ``Tables.lookup``.
           counts: by feature, how many uses each id stands for; likewise.
+          now: ``jde.now(...)`` for "timestamp" tables; the host's clock if None.
+          insert: static. False gives no unseen id a row, as for ``Tables.lookup``.
+          touch: static. Whether rows count as used: True by default in training, and
+            False in evaluation, where scores, counts and now are for True only.
           train: True inserts unseen ids; False reads only. Default: True until
             ``model.eval()``.
 
@@ -342,15 +362,16 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
         self._count(given, train)
         numbers = [numbers_of(self.routes, each) for each in (scores, counts)]
         batch = ids if sent is None else sent
-        rows = self._lookup(batch, None, numbers[0], train, numbers[1])
+        flags = numbers[0], train, numbers[1], now, insert, touch
+        rows = self._lookup(batch, None, *flags)
         out = OrderedDict()  # jit keeps its order
         for route in self.routes:
             jt = bags[route.feature]
             indices = ids_as_weights(jt) if self._need_indices else None
             bags_of_key = rows[route.alias], jt.lengths(), indices
-            inverse = _inverse_of(given, route.feature)
+            inverse = inverse_of(given, route.feature)
             if inverse is not None:
-                bags_of_key = _of_examples(*bags_of_key, inverse)
+                bags_of_key = of_examples(*bags_of_key, inverse)
             out[route.alias] = JaggedTensor._of(*bags_of_key)
         return out
 
@@ -372,33 +393,6 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
         if wrong := sorted({r.feature for r in self.routes} - set(bags)):
             raise TypeError(
                 f"feature {wrong[0]!r} is no JaggedTensor: write JaggedTensor(ids, "
-                "lengths), or use jde.nnx.EmbeddingCollection for arrays of ids."
+                "lengths=lengths). jde.nnx.EmbeddingCollection takes arrays of ids."
             )
         return ids, bags
-
-
-def _inverse_of(features: Features, key: str) -> Any:
-    """Finds the bag of a key that each example of a variable batch has, or None."""
-    variable = isinstance(features, KeyedJaggedTensor)
-    if not variable or not features.variable_stride_per_key():
-        return None
-    inverse = features.inverse_indices_or_none()
-    return None if inverse is None else inverse[1][inverse[0].index(key)]
-
-
-def _of_examples(rows: Any, lengths: Any, indices: Any, inverse: Any) -> Any:
-    """Returns the bag of each example, where bags stand for several.
-
-    Raises:
-      TypeError: under jit.
-    """
-    if is_traced(lengths, inverse):
-        raise TypeError(
-            "EmbeddingCollection: under jit the rows of inverse_indices are as many as "
-            "data says. Make the KeyedJaggedTensor without them, and pick bags of "
-            "equal size: out[key].to_padded_dense(20)[index]."
-        )
-    lengths, index = np.asarray(lengths), np.asarray(inverse)
-    entries = entries_of(lengths, index)
-    rows = jnp.take(rows, entries, axis=0)
-    return rows, lengths[index], None if indices is None else indices[entries]

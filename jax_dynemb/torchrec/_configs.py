@@ -8,11 +8,10 @@ import dataclasses
 import enum
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
-from jax.sharding import Mesh
 
 from jax_dynemb import initializers, lifecycle, tt
 from jax_dynemb._is_whole import is_whole
@@ -50,12 +49,13 @@ class DataType(str, enum.Enum):  # noqa: UP042
 
 
 _DTYPES = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
+NAMES_OF_DTYPES = {dtype: DataType(name) for name, dtype in _DTYPES.items()}
 _UNUSED = ("need_pos", "input_dim", "num_embeddings_post_pruning", "total_num_buckets")
 _told: set[tuple[str, ...]] = set()
 
 
 @dataclasses.dataclass
-class _Config:
+class Config:
     """Describes a table of either kind.
 
     Attributes:
@@ -101,6 +101,10 @@ class _Config:
     tt_ranks: Sequence[int] | int | None = None
 
     _pools: ClassVar[bool] = False
+
+    def __hash__(self) -> int:
+        """Hashes what does not change: modules hold configs as static attributes."""
+        return hash((type(self), self.name, self.num_embeddings, self.embedding_dim))
 
     def to_table(self, **more: Any) -> TableConfig | tt.TTConfig:
         """Returns the table as the core knows it.
@@ -245,12 +249,13 @@ class _Config:
 
 
 @dataclasses.dataclass
-class EmbeddingBagConfig(_Config):
+class EmbeddingBagConfig(Config):
     """Describes a table whose rows are pooled, with TorchRec's fields."""
 
     pooling: PoolingType | str = PoolingType.SUM
 
     _pools: ClassVar[bool] = True
+    __hash__ = Config.__hash__
 
     def _pooling(self) -> dict[str, Any]:
         name = str(getattr(self.pooling, "value", self.pooling)).lower()
@@ -263,8 +268,10 @@ class EmbeddingBagConfig(_Config):
 
 
 @dataclasses.dataclass
-class EmbeddingConfig(_Config):
+class EmbeddingConfig(Config):
     """Describes a table that gives a row an id, with TorchRec's fields."""
+
+    __hash__ = Config.__hash__
 
 
 def _rounds_nothing(fields: Mapping[str, Any]) -> bool:
@@ -287,96 +294,3 @@ def _from_function(name: str, given: Any) -> Any:
         "function of their key, whenever they are inserted: use jde.initializers "
         "(uniform, normal, truncated_normal, constant), or load rows with insert."
     )
-
-
-def as_tables(tables: Iterable[Table]) -> tuple[TableConfig | tt.TTConfig, ...]:
-    """The configs of the core.
-
-    Raises:
-      TypeError: not a list of configs.
-    """
-    if isinstance(tables, (_Config, TableConfig, tt.TTConfig, Mapping)):
-        raise TypeError("tables must be a list of configs: write tables=[config].")
-    made = []
-    for table in tables:
-        if not isinstance(table, (_Config, TableConfig, tt.TTConfig)):
-            raise TypeError(
-                f"tables hold {type(table).__name__}: write EmbeddingBagConfig(...), "
-                "EmbeddingConfig(...), jde.TableConfig(...) or jde.TTConfig(...) for "
-                "each."
-            )
-        made.append(table.to_table() if isinstance(table, _Config) else table)
-    return tuple(made)
-
-
-def tables_of(
-    tables: Iterable[Table],
-    mesh: Mesh | None,
-    axis: str | tuple[str, ...] | None,
-    plan: Any,
-) -> tuple[TableConfig | tt.TTConfig, ...]:
-    """Returns the configs of the core, so that their rows can lie on the mesh.
-
-    A bucket lies on one device. So a table of few rows gets more buckets, where it
-    comes from a config of TorchRec's and no plan says where it lies.
-
-    Raises:
-      TypeError: not a list of configs.
-    """
-    tables = list(tables) if isinstance(tables, Iterator) else tables
-    made = as_tables(tables)
-    if mesh is None or plan is not None:
-        return made
-    axes = (
-        mesh.axis_names if axis is None else (axis,) if isinstance(axis, str) else axis
-    )
-    shards = math.prod(mesh.shape.get(a, 1) for a in axes)
-    return tuple(
-        _with_buckets(table, shards) if isinstance(given, _Config) else table
-        for given, table in zip(tables, made, strict=True)
-    )
-
-
-def _with_buckets(table: Any, shards: int) -> Any:
-    """Raises the capacity of a row-wise table until all shards have equal parts."""
-    if not isinstance(table, TableConfig) or table.sharding != "row_wise":
-        return table
-    if table.max_shards % shards == 0 or shards & (shards - 1):
-        return table  # on others the last shards have fewer buckets, or none
-    buckets = -(-table.num_buckets // shards) * shards
-    rows = buckets * (table.num_slots // table.num_buckets)
-    return dataclasses.replace(table, capacity=rows)
-
-
-def with_optimizer(tables: Iterable[Any], optimizers: Mapping[str, Any]) -> list[Any]:
-    """Returns the tables with their optimizers; the arguments stay as they are.
-
-    It stands for ``apply_optimizer_in_backward``: call it before the collection is
-    made.
-
-    Args:
-      tables: configs of TorchRec's or ``jde.TableConfig``.
-      optimizers: ``jde.optim`` or row-local optax transformations, by table name;
-        ``"*"`` is for all others.
-
-    Raises:
-      TypeError: the optimizers are not given by table.
-      ValueError: a name is of no table.
-    """
-    if not isinstance(optimizers, Mapping):
-        raise TypeError(
-            "with_optimizer takes a dict of optimizers by table name; for all tables "
-            'write {"*": jde.optim.adam(0.1)}.'
-        )
-    tables = list(tables)
-    names = {table.name for table in tables}
-    if unknown := sorted(set(optimizers) - names - {"*"}):
-        raise ValueError(
-            f"with_optimizer: no table {unknown}: tables are {sorted(names)}, and '*' "
-            "stands for all others."
-        )
-    chosen = [optimizers.get(table.name, optimizers.get("*")) for table in tables]
-    return [
-        table if optimizer is None else dataclasses.replace(table, optimizer=optimizer)
-        for table, optimizer in zip(tables, chosen, strict=True)
-    ]

@@ -36,7 +36,6 @@ class Given:
     """The arguments of a constructor.
 
     Attributes:
-      keys: names.
       values: entries of all keys, one after the other.
       lengths: int[bags].
       weights: float[n] or None.
@@ -90,14 +89,9 @@ class Given:
 
 
 def on_host(given: Given, capacity: Any, check: bool) -> tuple[Layout, list, Any]:
-    """Regions where the counts are known: exact ones, or of the capacity that is given.
+    """Makes regions where counts are known: exact ones, or of the capacity given.
 
-    Returns:
-      The layout; values (and weights) in regions; and the lengths.
-
-    Raises:
-      TypeError: under jit.
-      ValueError: lengths and values do not fit, or entries do not fit the capacity.
+    Returns the layout; values (and weights) in regions; and the lengths.
     """
     if is_traced(given.lengths):
         raise TypeError(
@@ -124,10 +118,9 @@ def on_host(given: Given, capacity: Any, check: bool) -> tuple[Layout, list, Any
 
 
 def in_program(given: Given, capacities: Any) -> tuple[Layout, list, Any, Any]:
-    """Regions where the counts are data; what does not fit is counted.
+    """Makes regions where counts are data; what does not fit is counted.
 
-    Returns:
-      The layout; values (and weights) in regions; the lengths; and uint32[F].
+    Returns the layout; values (and weights) in regions; the lengths; and uint32[F].
     """
     layout = given.layout()
     sizes = capacities_of(capacities, layout.keys, None)

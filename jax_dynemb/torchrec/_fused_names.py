@@ -119,11 +119,7 @@ ABSENT = {
 
 
 def changes_nothing(name: str, value: Any) -> bool:
-    """Whether FBGEMM's default is given for a name of ``OTHERS``.
-
-    Raises:
-      ValueError: the name is unknown, or another value is given.
-    """
+    """Whether a name of ``OTHERS`` has FBGEMM's default; ValueError if not."""
     if name not in OTHERS:
         near = difflib.get_close_matches(name, [*OPTIONS, *NUMBERS, *OTHERS], 1)
         hint = f"; did you mean {near[0]}?" if near else "."

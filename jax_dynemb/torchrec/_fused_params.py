@@ -97,11 +97,7 @@ def from_fused_params(params: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def _refuse(kind: str) -> None:
-    """Refuses an optimizer of FBGEMM's, with the words of ``jde.optim``.
-
-    Raises:
-      ValueError: always.
-    """
+    """Refuses an optimizer of FBGEMM's, with the words of ``jde.optim``."""
     try:
         getattr(optim, ABSENT[kind])
     except AttributeError as error:
@@ -150,11 +146,7 @@ def _options(given: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _without_modes(kind: str, mode: Any, due: Any) -> dict[str, Any]:
-    """Refuses decays of row-wise Adagrad, since FBGEMM passes over them elsewhere.
-
-    Raises:
-      ValueError: there is one.
-    """
+    """Refuses decays of row-wise Adagrad, since FBGEMM passes over them elsewhere."""
     plain = mode.lower() if isinstance(mode, str) else mode
     if due is not None or plain not in (None, 0, "none"):
         what = "global_weight_decay" if due is not None else "weight_decay_mode"
@@ -166,11 +158,7 @@ def _without_modes(kind: str, mode: Any, due: Any) -> dict[str, Any]:
 
 
 def _global_decay(due: Any) -> dict[str, Any]:
-    """Returns what a GlobalWeightDecayDefinition says, or a dict of its fields.
-
-    Raises:
-      ValueError: it has other fields.
-    """
+    """Returns what a GlobalWeightDecayDefinition says, or a dict of its fields."""
     said = {} if due is None else dict(due) if isinstance(due, Mapping) else vars(due)
     if unknown := sorted(set(said) - {"start_iter", "lower_bound"}):
         raise ValueError(

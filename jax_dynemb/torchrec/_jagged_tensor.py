@@ -15,28 +15,25 @@ from jax_dynemb.torchrec._arrays import is_pairs, is_traced, shown, stored, xp
 from jax_dynemb.torchrec._check import (
     check_lengths_of,
     check_weights,
-    in_torchrecs_order,
     lengths_from_offsets,
 )
+from jax_dynemb.torchrec._placed import Placed
 from jax_dynemb.torchrec._refused import refused_attribute
 
 
 @jax.tree_util.register_pytree_with_keys_class
-class JaggedTensor:
+class JaggedTensor(Placed):
     """Bags one after the other in one array; a pytree.
 
     Args:
       values: ids in NumPy (any integers), pairs of words from ``jde.ids``, or floats
         [n] or [n, D].
-      positional: TorchRec's order: weights, lengths, offsets, of which the weights
-        are floats. Integers alone are lengths. Write names for anything else.
       weights: float[n], one number an entry, or None.
       lengths: integers [B], entries of each bag.
       offsets: integers [B + 1], where bags begin, and where the last one ends. Give
         lengths or offsets; of both, they are compared.
 
     Raises:
-      TypeError: positional arguments could be of more than one order.
       ValueError: lengths or offsets on the host are no lengths of these values, or
         there is not one weight an entry.
     """
@@ -44,13 +41,10 @@ class JaggedTensor:
     def __init__(
         self,
         values: Any,
-        *positional: Any,
         weights: Any = None,
         lengths: Any = None,
         offsets: Any = None,
     ):
-        named = {"weights": weights, "lengths": lengths, "offsets": offsets}
-        weights, lengths, offsets = in_torchrecs_order(positional, named)
         values = stored(values)
         lengths = lengths_from_offsets(lengths, offsets)
         if values.shape[:1] == (0,) and lengths is None:
@@ -82,10 +76,26 @@ class JaggedTensor:
         return cls._of(*leaves)
 
     @classmethod
-    def empty(cls, is_weighted: bool = False) -> Self:
-        """Makes one without bags."""
-        none = np.zeros(0, np.float32)
-        return cls._of(none, np.zeros(0, np.int32), none if is_weighted else None)
+    def empty(
+        cls,
+        is_weighted: bool = False,
+        device: Any = None,
+        values_dtype: Any = np.float32,
+        weights_dtype: Any = np.float32,
+        lengths_dtype: Any = np.int32,
+    ) -> Self:
+        """Makes one without bags.
+
+        Args:
+          is_weighted: whether it has weights, none of them.
+          device: ignored.
+          values_dtype: of NumPy; integers are ids.
+          weights_dtype: likewise.
+          lengths_dtype: likewise.
+        """
+        weights = np.zeros(0, weights_dtype) if is_weighted else None
+        values = stored(np.zeros(0, values_dtype))
+        return cls._of(values, np.zeros(0, lengths_dtype), weights)
 
     @classmethod
     def from_dense(cls, values: Any, weights: Any = None) -> Self:
@@ -107,7 +117,7 @@ class JaggedTensor:
         flat = module.concatenate(list(map(module.asarray, values)))
         if weights is not None:
             weights = xp(*weights).concatenate([xp(w).asarray(w) for w in weights])
-        return cls(flat, lengths, weights=weights)
+        return cls(flat, weights, lengths)
 
     @classmethod
     def from_dense_lengths(cls, values: Any, lengths: Any, weights: Any = None) -> Self:
@@ -194,13 +204,14 @@ class JaggedTensor:
         """
         return self._bags_of(shown(np.asarray(self._host("to_dense", self._values))))
 
-    def to_dense_weights(self) -> list[Any]:
-        """Returns the weights of each bag. On the host only.
+    def to_dense_weights(self) -> list[Any] | None:
+        """Returns the weights of each bag, or None. On the host only.
 
         Raises:
           TypeError: under jit.
-          ValueError: there are no weights.
         """
+        if self._weights is None:
+            return None
         weights = self._host("to_dense_weights", self.weights())
         return self._bags_of(np.asarray(weights))
 
@@ -290,6 +301,5 @@ def jt_is_equal(a: JaggedTensor, b: JaggedTensor) -> bool:
     if (a.weights_or_none() is None) != (b.weights_or_none() is None):
         return False
     pairs = [(a.to_dense(), b.to_dense())]
-    if a.weights_or_none() is not None:
-        pairs.append((a.to_dense_weights(), b.to_dense_weights()))
+    pairs.append((a.to_dense_weights() or [], b.to_dense_weights() or []))
     return all(len(x) == len(y) and all(map(np.array_equal, x, y)) for x, y in pairs)

@@ -59,18 +59,13 @@ def _cut(array: Any, runs: Sequence[slice]) -> Any:
 
 
 def from_jagged(jt_dict: Mapping[str, JaggedTensor]) -> Parts:
-    """The parts of a KeyedJaggedTensor with these keys.
-
-    Raises:
-      TypeError: a value is no JaggedTensor.
-      ValueError: some have weights and others have none.
-    """
+    """Returns the parts of a KeyedJaggedTensor with these keys; all or no weights."""
     parts = []
     for key, jt in jt_dict.items():
         if not isinstance(jt, JaggedTensor):
             raise TypeError(
                 f"from_jt_dict: '{key}' is {type(jt).__name__}, not a JaggedTensor: "
-                "write JaggedTensor(values, lengths)."
+                "write JaggedTensor(values, lengths=lengths)."
             )
         bags, room = jt._lengths.shape[0], jt._values.shape[0]
         layout = Layout((key,), (bags,), (room,), bags)
@@ -85,11 +80,7 @@ def _variable(layout: Layout) -> Layout:
 
 
 def concatenated(parts: Sequence[Any]) -> Parts:
-    """Keys one after the other.
-
-    Raises:
-      ValueError: there is none; keys repeat; only some have weights; batches differ.
-    """
+    """Joins keys one after the other; they and weights and batches must agree."""
     if not parts:
         raise ValueError(
             "concat needs one tensor or more; KeyedJaggedTensor.empty() has no keys."

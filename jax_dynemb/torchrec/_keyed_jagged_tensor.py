@@ -61,8 +61,8 @@ class KeyedJaggedTensor(Accessors):
         offsets: Any = None,
         stride: int | None = None,
         stride_per_key_per_rank: Any = None,
-        inverse_indices: tuple[Sequence[str], Any] | None = None,
         *,
+        inverse_indices: tuple[Sequence[str], Any] | None = None,
         capacity: Any = None,
         check: bool = True,
     ):
@@ -108,14 +108,15 @@ class KeyedJaggedTensor(Accessors):
         check: bool = True,
     ) -> Self:
         """Makes one from lengths on the host; arguments as for the class."""
-        others = (stride, stride_per_key_per_rank, inverse_indices)
         return cls(
             keys,
             values,
             weights,
             lengths,
             None,
-            *others,
+            stride,
+            stride_per_key_per_rank,
+            inverse_indices=inverse_indices,
             capacity=capacity,
             check=check,
         )
@@ -135,14 +136,15 @@ class KeyedJaggedTensor(Accessors):
         check: bool = True,
     ) -> Self:
         """Makes one from offsets on the host; arguments as for the class."""
-        others = (stride, stride_per_key_per_rank, inverse_indices)
         return cls(
             keys,
             values,
             weights,
             None,
             offsets,
-            *others,
+            stride,
+            stride_per_key_per_rank,
+            inverse_indices=inverse_indices,
             capacity=capacity,
             check=check,
         )
@@ -212,16 +214,17 @@ class KeyedJaggedTensor(Accessors):
         return cls._of(*_join.concatenated(parts))
 
     @classmethod
-    def empty(cls, is_weighted: bool = False) -> Self:
+    def empty(cls, is_weighted: bool = False, *args: Any, **kwargs: Any) -> Self:
         """Makes one without keys.
 
         Args:
           is_weighted: whether it has weights, none of them.
+          args: as for ``JaggedTensor.empty``: device and dtypes.
+          kwargs: likewise.
         """
-        none = np.zeros(0, np.float32)
-        weights = none if is_weighted else None
-        lengths = np.zeros(0, np.int32)
-        return cls._of(Layout((), (), (), 0), none, lengths, weights, None, None)
+        jt = JaggedTensor.empty(is_weighted, *args, **kwargs)
+        leaves = jt._values, jt._lengths, jt._weights, None, None
+        return cls._of(Layout((), (), (), 0), *leaves)
 
     @classmethod
     def empty_like(cls, kjt: KeyedJaggedTensor) -> Self:

@@ -15,11 +15,12 @@ import numpy as np
 from jax_dynemb.torchrec import _text
 from jax_dynemb.torchrec._arrays import is_traced, xp
 from jax_dynemb.torchrec._check import check_keys
+from jax_dynemb.torchrec._placed import Placed
 from jax_dynemb.torchrec._refused import refused_attribute
 
 
 @jax.tree_util.register_pytree_with_keys_class
-class KeyedTensor:
+class KeyedTensor(Placed):
     """Arrays by key, one beside the other along an axis; a pytree.
 
     It holds the arrays apart and concatenates them in ``values()``. A model that reads
@@ -30,6 +31,8 @@ class KeyedTensor:
       length_per_key: columns of each key.
       values: [B, sum of lengths], or another shape that is as long along ``key_dim``.
       key_dim: the axis that keys share.
+      offset_per_key: ignored, as it follows from the lengths.
+      index_per_key: ignored, as it follows from the keys.
 
     Raises:
       ValueError: the lengths do not add up to the columns there are.
@@ -41,10 +44,12 @@ class KeyedTensor:
         length_per_key: Sequence[int],
         values: Any,
         key_dim: int = 1,
+        offset_per_key: Any = None,
+        index_per_key: Any = None,
     ):
         ends = np.cumsum(np.asarray(length_per_key, int))
         total = int(ends[-1]) if len(ends) else 0
-        columns = values.shape[key_dim]
+        columns = values.shape[key_dim] if len(keys) else values.size
         if len(ends) != len(keys) or total != columns:
             raise ValueError(
                 f"length_per_key {list(length_per_key)} is not of {len(keys)} keys "
@@ -58,7 +63,11 @@ class KeyedTensor:
 
     @classmethod
     def from_tensor_list(
-        cls, keys: Sequence[str], tensors: Sequence[Any], key_dim: int = 1
+        cls,
+        keys: Sequence[str],
+        tensors: Sequence[Any],
+        key_dim: int = 1,
+        cat_dim: int | None = None,
     ) -> Self:
         """Makes one from an array for each key.
 
@@ -66,10 +75,16 @@ class KeyedTensor:
           keys: names, each once.
           tensors: arrays whose shapes differ along ``key_dim`` only.
           key_dim: the axis that keys share.
+          cat_dim: the same axis, or None.
 
         Raises:
-          ValueError: there is not one array a key.
+          ValueError: there is not one array a key, or two axes are given.
         """
+        if cat_dim not in (None, key_dim):
+            raise ValueError(
+                f"keys share axis key_dim={key_dim}, so their arrays stand side by "
+                f"side there and not along cat_dim={cat_dim}: give one number."
+            )
         if len(keys) != len(tensors):
             raise ValueError(
                 f"{len(keys)} keys have {len(tensors)} tensors: give one array a key."

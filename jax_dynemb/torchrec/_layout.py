@@ -20,8 +20,6 @@ class Layout:
     """Where each key has its bags and its entries.
 
     Attributes:
-      keys: names.
-      strides: bags of each key.
       capacities: room for entries of each key. The region of a key begins where that
         of the key before it ends, and its live entries come first.
       stride: bags of every key, or of the largest one where they differ.
@@ -72,14 +70,7 @@ def strides_of(
 ) -> tuple[tuple[str, ...], tuple[int, ...], int, Ranks | None]:
     """Computes the bags of each key, the common stride, and the bags on each rank.
 
-    Args:
-      keys: names.
-      bags: of all keys together.
-      stride: bags of each key, or None.
-      ranks: ``stride_per_key_per_rank``: a list of bag counts for each key.
-
-    Raises:
-      ValueError: they contradict each other.
+    ``ranks`` is ``stride_per_key_per_rank``: a list of bag counts for each key.
     """
     keys = check_keys(keys)
     if ranks is not None and len(ranks):

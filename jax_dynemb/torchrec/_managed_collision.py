@@ -11,7 +11,7 @@ from typing import Any
 from jax_dynemb.admission import Probability
 from jax_dynemb.lifecycle import Rule
 
-# Class of an eviction policy, or value of HashZchEvictionPolicyName.
+# Keys are classes of eviction policies, or values of HashZchEvictionPolicyName.
 _STRATEGIES = {
     "LFU_EvictionPolicy": "lfu",
     "DistanceLFU_EvictionPolicy": "lfu",
@@ -21,9 +21,9 @@ _STRATEGIES = {
     "PER_FEATURE_TTL_EVICTION": "timestamp",
 }
 _NO_MEANING = (
+    "buckets",
     "device",
     "name",
-    "eviction_interval",
     "input_hash_size",
     "input_history_buffer_size",
     "is_inference",
@@ -58,7 +58,8 @@ def from_managed_collision(
         zch_size, eviction_policy or eviction_policy_name, eviction_config, opt_in_prob
         (in percent), and those that are passed over.
       lfu_halflife: lookups after which a use counts half; for
-        ``DistanceLFU_EvictionPolicy``, whose counts fade with their distance.
+        ``DistanceLFU_EvictionPolicy``, whose counts fade with their distance. Its
+        ``eviction_interval`` if None.
 
     Returns:
       Fields for ``to_table(**fields)``; and a rule for ``erase_where`` where rows
@@ -82,13 +83,16 @@ def from_managed_collision(
     policy = policies[0] or policies[1]
     config = given.pop("eviction_config", None)
     fields["score_strategy"] = _strategy(policy)
+    interval = given.pop("eviction_interval", None)
     if _name(policy) == "DistanceLFU_EvictionPolicy":
-        if lfu_halflife is None:
+        halflife = interval if lfu_halflife is None else lfu_halflife
+        if halflife is None:
             _fail(
                 "DistanceLFU_EvictionPolicy divides counts by their distance: give "
-                "lfu_halflife, the lookups after which a use shall count half."
+                "eviction_interval, or lfu_halflife, the lookups after which a use "
+                "shall count half."
             )
-        fields["lfu_halflife"] = lfu_halflife
+        fields["lfu_halflife"] = halflife
     percent = given.pop("opt_in_prob", None)
     if percent is not None and percent >= 0:  # TorchRec's default is -1
         fields["admission"] = Probability(percent / 100)

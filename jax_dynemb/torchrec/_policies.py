@@ -13,14 +13,8 @@ from jax_dynemb._kind_of import kind_of
 def scores_for(table: str, policy: Any) -> dict[str, Any]:
     """Returns the fields of a ``jde.TableConfig`` that a policy needs.
 
-    A policy is known by its fields, so TorchRec need not be there.
-
-    Args:
-      table: its name, for messages.
-      policy: TorchRec's object, a dict of its fields, or None.
-
-    Raises:
-      TypeError: it is no policy of a virtual table.
+    A policy is known by its fields, so TorchRec need not be there; it may be a dict of
+    them. TypeError if it is no policy of a virtual table.
     """
     if policy is None:
         return {}

@@ -80,19 +80,9 @@ class PositionWeightedModuleCollection(nnx.Module):
         """Returns the same entries with position weights.
 
         Args:
-          features: whose keys all have weights here.
-
-        Raises:
-          KeyError: a key has none.
+          features: entries of keys that have no position weights here weigh 1.
         """
-        if missing := sorted(set(features.keys()) - set(self.position_weights)):
-            raise KeyError(
-                f"no position weights for {missing}: give max_feature_lengths for "
-                "every key, or permute the tensor to the keys that have them."
-            )
-        parts = [self.position_weights[k](features[k]) for k in features.keys()]  # noqa: SIM118
-        weights = [jt.weights() for jt in parts]
-        return features.with_weights(jnp.concatenate(weights))
+        return _weighted(self.position_weights, features)
 
 
 class FeatureProcessedEmbeddingBagCollection(nnx.Module):
@@ -101,10 +91,12 @@ class FeatureProcessedEmbeddingBagCollection(nnx.Module):
     Args:
       embedding_bag_collection: with ``is_weighted=True``.
       feature_processors: KeyedJaggedTensor to one with weights, such as
-        ``PositionWeightedModuleCollection``; or such modules by key.
+        ``PositionWeightedModuleCollection``. Or modules such as
+        ``PositionWeightedModule`` by key, one for each feature of the tables.
 
     Raises:
-      ValueError: the collection takes no weights.
+      ValueError: the collection takes no weights, or modules by key are not those of
+        its features.
     """
 
     def __init__(
@@ -119,6 +111,8 @@ class FeatureProcessedEmbeddingBagCollection(nnx.Module):
             )
         self.embedding_bag_collection = embedding_bag_collection
         many = isinstance(feature_processors, Mapping)
+        if many:
+            _check_features(embedding_bag_collection, feature_processors)
         self.feature_processors = (
             nnx.data(dict(feature_processors)) if many else feature_processors
         )
@@ -132,16 +126,25 @@ class FeatureProcessedEmbeddingBagCollection(nnx.Module):
         """Weights the entries, looks them up and pools them.
 
         Args:
-          features: with the keys of all tables. Or what ``route`` returned.
+          features: with the keys of all tables, and perhaps others, which are left
+            out. Or what ``route`` returned.
           train: as for ``EmbeddingBagCollection``.
         """
         bags, sent = split_routed(features)
         if isinstance(self.feature_processors, Mapping):
-            bags = self._each(self.feature_processors, bags)
+            bags = _weighted(self.feature_processors, bags)
         else:
             bags = self.feature_processors(bags)
         batch = bags if sent is None else RoutedFeatures(bags, sent)
         return self.embedding_bag_collection(batch, train=train)
+
+    def split(self) -> tuple[Any, EmbeddingBagCollection]:
+        """Returns the processors and the collection."""
+        return self.feature_processors, self.embedding_bag_collection
+
+    def is_weighted(self) -> bool:
+        """Returns True: processors give the weights."""
+        return True
 
     def route(self, features: KeyedJaggedTensor) -> RoutedFeatures:
         """Sends ids ahead; weights are computed by the call, from its parameters.
@@ -151,10 +154,27 @@ class FeatureProcessedEmbeddingBagCollection(nnx.Module):
         """
         return self.embedding_bag_collection.route(features)
 
-    def _each(
-        self, modules: Mapping[str, Any], features: KeyedJaggedTensor
-    ) -> KeyedJaggedTensor:
-        bags = features.to_dict()
-        bags = {key: modules[key](jt) for key, jt in bags.items()}
-        weights = [jnp.asarray(jt.weights()) for jt in bags.values()]
-        return features.with_weights(jnp.concatenate(weights))
+
+def _check_features(bags: EmbeddingBagCollection, modules: Mapping[str, Any]) -> None:
+    """Refuses a feature without a module, which would weigh 1, and the reverse."""
+    wanted = {route.feature for route in bags.routes}
+    if different := sorted(wanted ^ set(modules)):
+        raise ValueError(
+            f"feature_processors has {sorted(modules)}, but the tables have the "
+            f"features {sorted(wanted)}: give one for each of them, and none for "
+            f"others ({different} differ)."
+        )
+
+
+def _weighted(
+    modules: Mapping[str, Any], features: KeyedJaggedTensor
+) -> KeyedJaggedTensor:
+    """Gives the entries of each key the weights of its module; of other keys, ones."""
+    bags = features.to_dict()
+    weights = [
+        jnp.asarray(modules[key](jt).weights())
+        if key in modules
+        else jnp.ones(jt._values.shape[0], jnp.float32)
+        for key, jt in bags.items()
+    ]
+    return features.with_weights(jnp.concatenate(weights)) if weights else features

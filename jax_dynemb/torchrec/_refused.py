@@ -1,29 +1,23 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Names of TorchRec that have no counterpart, and what to use instead."""
+"""Members of TorchRec's classes that have no counterpart, and what to use instead."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
+import jax
 from flax import nnx
 
-from jax_dynemb.torchrec._refused_names import NAMES
-
 _PLACE = "JAX places arrays from outside: write jax.device_put(x, device_or_sharding)."
-_STREAM = "XLA orders its own streams, so arrays need no stream to be recorded on."
-_PINNED = "jax.device_put copies from any host memory: leave pin_memory out."
 _EXCHANGE = (
     "the exchange between devices is inside the lookup: give mesh=... to the "
     "collection."
 )
 
 ATTRIBUTES = {
-    "device": _PLACE,
-    "to": _PLACE,
     "cuda": _PLACE,
-    "record_stream": _STREAM,
-    "pin_memory": _PINNED,
     "dist_labels": _EXCHANGE,
     "dist_splits": _EXCHANGE,
     "dist_tensors": _EXCHANGE,
@@ -53,29 +47,12 @@ MEMBERS = {
     "reset_parameters": "unseen ids get initial rows; a new module has no rows.",
     "forward": "call the module: module(features).",
     "device": _PLACE,
-    "to": _PLACE,
     "cuda": _PLACE,
 }
 
 
-def refused_name(name: str) -> NoReturn:
-    """Stands for ``__getattr__`` of the package.
-
-    Raises:
-      AttributeError: a name that TorchRec does not have either.
-      ImportError: a refused name, so that ``from ... import`` shows the sentence.
-    """
-    if name in NAMES:
-        raise ImportError(f"jde.torchrec.{name} is refused: {NAMES[name]}", name=name)
-    raise AttributeError(f"module 'jax_dynemb.torchrec' has no attribute {name!r}")
-
-
 def refused_attribute(self: Any, name: str) -> NoReturn:
-    """Stands for ``__getattr__`` of a class: says what takes the place of a name.
-
-    Raises:
-      AttributeError: always.
-    """
+    """Raises the sentence on a name's successor, as ``__getattr__`` of a class."""
     kind = type(self).__name__
     if name in ATTRIBUTES:
         raise AttributeError(f"{kind}.{name} is refused: {ATTRIBUTES[name]}")
@@ -83,32 +60,29 @@ def refused_attribute(self: Any, name: str) -> NoReturn:
 
 
 def refused_member(self: Any, name: str) -> NoReturn:
-    """Stands for ``__getattr__`` of a collection, as ``refused_attribute``.
-
-    Raises:
-      AttributeError: always.
-    """
+    """Stands for ``__getattr__`` of a collection, as ``refused_attribute``."""
     kind = type(self).__name__
     if name in MEMBERS:
         raise AttributeError(f"{kind}.{name} is refused: {MEMBERS[name]}")
     raise AttributeError(f"{kind!r} object has no attribute {name!r}")
 
 
-def check_place(kind: str, device: Any, rngs: nnx.Rngs | None) -> nnx.Rngs:
-    """Refuses the device of a collection, and one without a source of seeds.
+def check_place(
+    kind: str, device: Any, rngs: nnx.Rngs | None, options: Mapping[str, Any]
+) -> None:
+    """Refuses a device of JAX; torch's are ignored. Refuses what has no seeds.
 
     Raises:
       TypeError: there are no ``rngs``.
-      ValueError: a device is given.
+      ValueError: a device of JAX is given, which would be expected to count.
     """
-    if device is not None:
+    if isinstance(device, jax.Device):
         raise ValueError(
             f"device={device!r} is refused: tables are made on jax's default device "
             "(with jax.default_device(...)), or on the devices of mesh=..."
         )
-    if rngs is None or not hasattr(rngs, "params"):
+    if not hasattr(rngs, "params") and "rows_of" not in options:
         raise TypeError(
             f"{kind} needs rngs, from which it draws the seed of initial rows: write "
             f"{kind}(..., rngs=nnx.Rngs(0))."
         )
-    return rngs

@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Names of TorchRec's modules without a class here, and what takes their place."""
+"""Names of TorchRec's modules without a class here that something else replaces."""
 
 _REASONS: dict[str, tuple[str, ...]] = {
     "no wrapper shards a model: give mesh=... to the collection.": (
-        "DistributedModelParallel",
         "EmbeddingTower",
         "EmbeddingTowerCollection",
         "ShardingEnv",
@@ -28,14 +27,8 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "get_default_sharders",
         "sharder_name",
     ),
-    "lookups and updates are always fused: leave compute_kernels out.": (
-        "EmbeddingComputeKernel",
-    ),
     "no cache and no key-value store is behind a shard: give tier=jde.tiers.host(...) "
     "to to_table.": ("CacheAlgorithm", "CacheParams", "KeyValueParams"),
-    "no id is out of bounds, since ids are hash keys: leave it out.": (
-        "BoundsCheckMode",
-    ),
     "write jde.optim.adagrad(...) and its like, or the name as a str in "
     "from_fused_params.": ("EmbOptimType", "OptimType"),
     "write to_table(...) of the config; DataType and PoolingType are enums of str.": (
@@ -71,25 +64,23 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "get_local_rank",
         "get_local_size",
     ),
-    "results of jax are asynchronous as they are: use them as arrays.": (
-        "Awaitable",
-        "LazyAwaitable",
-        "NoWait",
-    ),
-    "write with_optimizer(tables, {...}) instead.": (
+    "write tables = with_optimizer(tables, {'*': jde.optim.adagrad(0.1)}) before the "
+    "collection is made.": (
         "apply_optimizer_in_backward",
         "apply_overlapped_optimizer",
         "FusedOptimizer",
         "FusedOptimizerModule",
     ),
-    "tables have their own optimizer, see with_optimizer; dense parameters use "
-    "jde.nnx.Optimizer, and clipping jde.nnx.clip_by_global_norm.": (
+    "write jde.nnx.Optimizer(model, optax.adagrad(0.1)): it updates the parameters by "
+    "optax, and rows by the optimizer of their table. Clipping is "
+    "jde.nnx.clip_by_global_norm.": (
         "KeyedOptimizer",
         "CombinedOptimizer",
         "KeyedOptimizerWrapper",
         "OptimizerWrapper",
         "GradientClipping",
         "GradientClippingOptimizer",
+        "in_backward_optimizer_filter",
     ),
     "write jde.optim.sgd, adagrad, adam, lamb, lars_sgd, rowwise_adagrad, "
     "partial_rowwise_adam or partial_rowwise_lamb; optax has those of dense "
@@ -110,9 +101,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "EmbeddingBagCollectionInterface",
         "EmbeddingCollectionInterface",
     ),
-    "write validate(kjt); host constructors check already.": (
-        "validate_keyed_jagged_tensor",
-    ),
     "write kjt.to_dict().": ("ComputeKJTToJTDict",),
     "write KeyedJaggedTensor.from_jt_dict(jt_dict).": ("ComputeJTDictToKJT",),
     "write PositionWeightedModuleCollection, or any callable from KeyedJaggedTensor to "
@@ -126,7 +114,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "QuantEmbeddingBagCollection",
         "QuantEmbeddingCollection",
         "quantize_inference_model",
-        "quantize_embeddings",
         "shard_quant_model",
     ),
     "a dynamic table remaps nothing, and its capacity takes the place of zch_size: "
@@ -162,57 +149,16 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "FeatureScoreBasedEvictionPolicy",
     ),
     "write to_table(score_strategy='no_eviction').": ("NoEvictionPolicy",),
-    "ids are hash keys of 64 bits, so nothing is pruned or pooled beside tables.": (
-        "GenericITEPModule",
-        "ITEPEmbeddingBagCollection",
-        "ITEPEmbeddingCollection",
-        "TensorPool",
-        "KeyedJaggedTensorPool",
-    ),
     "a for loop over prefetched batches is the pipeline: jde.pipeline.prefetch.": (
         "TrainPipeline",
         "TrainPipelineBase",
         "TrainPipelineContext",
         "DataLoadingThread",
     ),
-    "collection.route(kjt) sends a batch ahead: one jitted step looks up what was "
-    "routed, and routes the next batch.": ("TrainPipelineSparseDist",),
     "it fills a cache ahead: jde.Tables.prefetch does, for tables with a tier.": (
         "PrefetchTrainPipelineSparseDist",
     ),
-    "it reads rows before the update before it: call two pure functions in that "
-    "order where stale rows are wanted.": (
-        "TrainPipelineSemiSync",
-        "TrainPipelineFusedSparseDist",
-    ),
-    "jax.jit compiles the step, so there is no stage to build by hand.": (
-        "StagedTrainPipeline",
-        "TrainPipelinePT2",
-        "TrainPipelineSparseDistCompAutograd",
-        "EvalPipelineSparseDist",
-    ),
     "jde.Tables.export(since=...) streams what changed.": ("ModelDeltaTracker",),
-    "dense layers are those of Flax; examples/train_torchrec.py has a DLRM.": (
-        "MLP",
-        "Perceptron",
-        "SwishLayerNorm",
-        "CrossNet",
-        "LowRankCrossNet",
-        "VectorCrossNet",
-        "LowRankMixtureCrossNet",
-        "DeepFM",
-        "FactorizationMachine",
-        "SimpleDeepFMNN",
-        "DLRM",
-        "DLRMTrain",
-        "DLRM_DCN",
-        "DLRM_Projection",
-        "DenseArch",
-        "InteractionArch",
-        "OverArch",
-        "SparseArch",
-        "LazyModuleExtensionMixin",
-    ),
     "jde.metrics has NE, Calibration, CTR, LogLoss and AUC; google-metrax has the "
     "others.": (
         "RecMetric",
@@ -229,27 +175,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "RecTaskInfo",
         "ThroughputMetric",
         "generate_metric_module",
-    ),
-    "a batch is any pytree, as a dict of a KeyedJaggedTensor and arrays.": (
-        "Batch",
-        "Multistreamable",
-        "Pipelineable",
-    ),
-    "any iterator of batches will do: draw ids with NumPy.": (
-        "RandomRecDataset",
-        "InMemoryBinaryCriteoIterDataPipe",
-    ),
-    "jax traces functions as they are.": ("Tracer", "symbolic_trace"),
-    "all names are those of jax_dynemb.torchrec itself; metrics are in jde.metrics.": (
-        "datasets",
-        "distributed",
-        "inference",
-        "metrics",
-        "models",
-        "modules",
-        "optim",
-        "quant",
-        "sparse",
     ),
 }
 

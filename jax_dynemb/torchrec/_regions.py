@@ -45,14 +45,7 @@ def _offsets(lengths: Any, entries: int) -> Any:
 
 
 def _sums(lengths: Any) -> tuple[Any, Any]:
-    """Sums of all lengths before each bag: words, which wrap, and floats, which tell.
-
-    Args:
-      lengths: integers [bags], 0 or more.
-
-    Returns:
-      uint32[bags + 1] and floats [bags + 1].
-    """
+    """Sums all lengths before each bag: words, which wrap, and floats, which tell."""
     module = xp(lengths)
     if lengths.dtype.itemsize == 8:
         lengths = module.minimum(lengths, 2**32 - 1)
@@ -69,17 +62,11 @@ def _from_zero(x: Any, dtype: Any) -> Any:
 def gathered(
     arrays: Sequence[Any], lengths: Any, layout: Layout
 ) -> tuple[list[Any], Any, Any]:
-    """The same by one gather an array, where counts are data.
+    """Makes regions by one gather an array, where counts are data.
 
-    Args:
-      arrays: [n, ...], entries of all keys one after the other.
-      lengths: integers [bags]; negative ones count as 0.
-      layout: the regions.
-
-    Returns:
-      The arrays in regions; the lengths, cut to what is there; and uint32[F], how many
-      entries of each key did not fit. A negative length counts as one; 3e9 entries
-      and more count as 2**32 - 1.
+    Arrays have the entries of all keys one after the other. Returns them in regions;
+    the lengths, cut to what is there; and uint32[F], how many entries of each key did
+    not fit. A negative length counts as one; 3e9 entries and more count as 2**32 - 1.
     """
     module, bags = xp(lengths, *arrays), layout.bag_starts
     offsets = _offsets(lengths, arrays[0].shape[0])
@@ -101,13 +88,7 @@ def gathered(
 
 
 def packed(arrays: Sequence[Any], lengths: Any, layout: Layout) -> list[Any]:
-    """Entries of all keys one after the other, in arrays of the same size.
-
-    Args:
-      arrays: in regions.
-      lengths: int[bags].
-      layout: the regions.
-    """
+    """Puts entries of all keys one after the other, in arrays of the same size."""
     module = xp(lengths, *arrays)
     counts = counts_of(lengths, layout.strides)
     ends = module.cumsum(counts).astype(np.int32)

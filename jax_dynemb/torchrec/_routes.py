@@ -51,7 +51,6 @@ class Route:
       feature: the key in the input.
       alias: the name in the output and of the core's feature: ``feature``, or
         ``feature@table`` where several tables have it.
-      table: its name.
     """
 
     feature: str
@@ -79,12 +78,7 @@ def routed(
 def inputs_of(
     routes: Sequence[Route], features: Features
 ) -> tuple[dict[str, Any], dict[str, JaggedTensor]]:
-    """Ids by alias as the core takes them, and bags by key where the input has them.
-
-    Raises:
-      KeyError: a key is missing.
-      TypeError: the input is neither a KeyedJaggedTensor nor a dict.
-    """
+    """Returns ids by alias as the core takes them, and bags by key where there are."""
     if isinstance(features, KeyedJaggedTensor):
         bags = {route.feature: features[route.feature] for route in routes}
         ids = {key: jt.jagged() for key, jt in bags.items()}

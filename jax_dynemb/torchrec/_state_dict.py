@@ -88,11 +88,7 @@ def load_torch_state_dict(
 
 
 def _weight(config: TableConfig, given: Any) -> np.ndarray:
-    """Returns the rows of a table.
-
-    Raises:
-      ValueError: they are of another dim.
-    """
+    """Returns the rows of a table; ValueError if they are of another dim."""
     rows = _array(given)
     if rows.ndim != 2 or rows.shape[1] != config.dim:
         raise ValueError(
@@ -109,11 +105,7 @@ def _stored(
     rows: np.ndarray,
     states: Mapping[str, np.ndarray],
 ) -> Any:
-    """Returns the state with the rows of one table.
-
-    Raises:
-      ValueError: rows find no place, or push others out.
-    """
+    """Returns the state with one table's rows; ValueError if one finds no place."""
     name, coll = config.name, module.coll
     before = coll.stats(state)
     new = coll.insert(
@@ -156,11 +148,7 @@ def _states_by_table(
 
 
 def _state_of(config: TableConfig, key: str, last: str) -> tuple[str, str]:
-    """Our name and the dtype of a state.
-
-    Raises:
-      ValueError: the table keeps no such state.
-    """
+    """Returns our name and the dtype of a state; ValueError if there is none."""
     kept = config.states
     name = next((n for n in (*_ALIASES.get(last, ()), last) if n in kept), None)
     if name is None:

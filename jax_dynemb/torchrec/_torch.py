@@ -60,8 +60,7 @@ def from_torch(x: Any, *, capacity: Any = None, zero_copy: bool = False) -> Any:
     lengths = _optional(given.get("lengths"), _on_host)
     offsets = _optional(given.get("offsets"), _on_host)
     if "keys" not in given:
-        named = {"weights": weights, "lengths": lengths, "offsets": offsets}
-        return JaggedTensor(values, **named)
+        return JaggedTensor(values, weights, lengths, offsets)
     inverse = given.get("inverse_indices")
     return KeyedJaggedTensor(
         list(given["keys"]),
@@ -71,7 +70,7 @@ def from_torch(x: Any, *, capacity: Any = None, zero_copy: bool = False) -> Any:
         offsets,
         given.get("stride"),
         given.get("stride_per_key_per_rank") or None,
-        inverse and (list(inverse[0]), _on_host(inverse[1])),
+        inverse_indices=inverse and (list(inverse[0]), _on_host(inverse[1])),
         capacity=capacity,
     )
 

@@ -64,17 +64,9 @@ def validate(kjt: Any) -> bool:
 
 
 def check_inverse(layout: Layout, inverse: Any) -> Any:
-    """Refuses inverse indices that name no bag of their key.
+    """Refuses inverse indices, integers [F, B], that name no bag of their key.
 
-    Args:
-      layout: with the keys of the rows.
-      inverse: integers [F, B].
-
-    Returns:
-      The same as int32 if they were in NumPy.
-
-    Raises:
-      ValueError: with the fix.
+    Returns the same as int32 if they were in NumPy.
     """
     keys = layout.inverse_keys or ()
     if not hasattr(inverse, "dtype"):
@@ -101,12 +93,7 @@ def check_inverse(layout: Layout, inverse: Any) -> Any:
 
 
 def check_offsets_exist(layout: Layout, lengths: Any) -> None:
-    """Refuses offsets into an array that has room between its keys.
-
-    Raises:
-      TypeError: under jit, where it is unknown.
-      ValueError: there is room left.
-    """
+    """Refuses offsets into an array that has, or under jit may have, room left."""
     if layout.compact or len(layout.keys) <= 1:
         return
     fix = "call packed().offsets(), or kjt[key].offsets() for one key."

@@ -48,15 +48,9 @@ def einsum(formula: str, compute_dtype: str, *arrays: jax.Array) -> jax.Array:
 def half_prefixes(left: jax.Array, right: jax.Array) -> jax.Array:
     """Multiplies prefixes out in bfloat16, and sums in float32.
 
-    Gradients of both factors are float32: autodiff would round them to the dtype of the
-    product.
-
-    Args:
-      left: float32[A0, M0, rank].
-      right: float32[rank, A1, M1 * K].
-
-    Returns:
-      bfloat16[A0, M0, A1, M1 * K].
+    Factors are float32 [A0, M0, rank] and [rank, A1, M1 * K], the product bfloat16 [A0,
+    M0, A1, M1 * K]. Gradients of both factors are float32: autodiff would round them to
+    the dtype of the product.
     """
     return _half_product("aqk,kbs->aqbs", left, right, jnp.bfloat16)
 

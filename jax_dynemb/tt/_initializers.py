@@ -14,16 +14,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb.tt._decompose import decompose
-
-if TYPE_CHECKING:
-    from jax_dynemb.tt._config import TTConfig
 
 _TAIL = 2.0  # in standard deviations
 # The variance of a standard normal number beyond this bound: 1 + 2 phi(2) / Phi(-2).
@@ -37,6 +34,27 @@ _MISSING = (
 )
 
 
+class _TrainTable(Protocol):
+    """What first values depend on: ``TTConfig`` without the law that it holds."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def ids(self) -> str: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def num_embeddings(self) -> int: ...
+    @property
+    def rows_shape(self) -> Any: ...
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def num_cores(self) -> int: ...
+    @property
+    def core_shapes(self) -> tuple[tuple[int, int, int, int], ...]: ...
+
+
 @dataclasses.dataclass(frozen=True)
 class CoreInitializer:
     """Describes the first values of cores; make one with the functions below.
@@ -48,26 +66,26 @@ class CoreInitializer:
 
     stddev: float | None = None
 
-    def check(self, config: TTConfig) -> None:
+    def check(self, config: _TrainTable) -> None:
         """Raises ValueError if the cores of a table cannot have this law."""
         if self.stddev is not None and not self.stddev > 0:
             raise ValueError(
                 f"Table '{config.name}': stddev must be above 0, not {self.stddev}"
             )
 
-    def of_table(self, config: TTConfig) -> float:
+    def of_table(self, config: _TrainTable) -> float:
         """Returns the standard deviation of the table's entries."""
         if self.stddev is not None:
             return self.stddev
         return 1.0 / math.sqrt(3.0 * config.num_embeddings)
 
-    def of_cores(self, config: TTConfig) -> float:
+    def of_cores(self, config: _TrainTable) -> float:
         """Returns the standard deviation of the entries of each core."""
         ranks = math.prod(shape[3] for shape in config.core_shapes)
         count = config.num_cores
         return self.of_table(config) ** (1 / count) * ranks ** (-1 / (2 * count))
 
-    def cores(self, config: TTConfig, key: jax.Array) -> tuple[jax.Array, ...]:
+    def cores(self, config: _TrainTable, key: jax.Array) -> tuple[jax.Array, ...]:
         """Makes the cores, float32[p_t, R_t, q_t, R_{t+1}] each."""
         scale = self.of_cores(config)
         return tuple(
@@ -110,7 +128,7 @@ class UniformCores(CoreInitializer):
 class ApproxUniform(CoreInitializer):
     """See ``approx_uniform``."""
 
-    def cores(self, config: TTConfig, key: jax.Array) -> tuple[jax.Array, ...]:
+    def cores(self, config: _TrainTable, key: jax.Array) -> tuple[jax.Array, ...]:
         """Makes cores that choose an entry of the last one, and its sign."""
         result = []
         for t, shape in enumerate(config.core_shapes[:-1]):
@@ -130,7 +148,7 @@ class ApproxUniform(CoreInitializer):
 class Orthogonal(CoreInitializer):
     """See ``orthogonal``."""
 
-    def check(self, config: TTConfig) -> None:
+    def check(self, config: _TrainTable) -> None:
         """Raises ValueError if a rank is larger than what its core spans."""
         super().check(config)
         for p, before, q, after in config.core_shapes[:-1]:
@@ -141,7 +159,7 @@ class Orthogonal(CoreInitializer):
                     "initializer"
                 )
 
-    def cores(self, config: TTConfig, key: jax.Array) -> tuple[jax.Array, ...]:
+    def cores(self, config: _TrainTable, key: jax.Array) -> tuple[jax.Array, ...]:
         """Makes all cores but the last with orthonormal columns.
 
         Then the Frobenius norm of the table is that of the last core.
@@ -174,7 +192,7 @@ class FromDense(CoreInitializer):
         """Returns the object itself, which equals no other one."""
         return self
 
-    def check(self, config: TTConfig) -> None:
+    def check(self, config: _TrainTable) -> None:
         """Raises ValueError if the dense table has another shape."""
         wanted = (config.num_embeddings, config.dim)
         if np.shape(self.table) not in (wanted, (config.num_rows, config.dim)):
@@ -193,7 +211,7 @@ class FromDense(CoreInitializer):
                 "not finite, which have no decomposition. Replace them first."
             )
 
-    def cores(self, config: TTConfig, key: jax.Array) -> tuple[jax.Array, ...]:
+    def cores(self, config: _TrainTable, key: jax.Array) -> tuple[jax.Array, ...]:
         """Decomposes the table; warns of rows that it lacks. ``key`` is not read."""
         del key
         given, rows = len(self.table), config.num_rows

@@ -27,9 +27,8 @@ WORDS = _NONCES + 2 * _RING
 def first_counters(run: Any, seed: Any) -> jax.Array:
     """Makes the counters of a state that has counted nothing, uint32[WORDS].
 
-    Args:
-      run: uint32[3, 2], see ``new_run``; zeros for a state that has none.
-      seed: uint32[2]. A compiled ``init`` has one run for all of its seeds.
+    ``run`` is uint32[3, 2], see ``new_run``, and the seed uint32[2]. A compiled
+    ``init`` has one run for all of its seeds.
     """
     words, seed = jnp.asarray(run).reshape(6), jnp.asarray(seed)
     chain = _mixed(words[4] ^ seed[0] * 3 ^ seed[1] * 5)
@@ -66,15 +65,7 @@ def digest(*arrays: jax.Array | None) -> jax.Array:
 
 @jax.jit
 def looked_up(counters: jax.Array, given: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Counts a training lookup.
-
-    Args:
-      counters: uint32[WORDS].
-      given: the digest of what was looked up.
-
-    Returns:
-      Its stamp, uint32[1, 8] (core/stamp.h), and the new counters.
-    """
+    """Counts a training lookup; returns its stamp, uint32[1, 8], and new counters."""
     moment = counters[_MOMENT : _MOMENT + 1] + 1
     chain = _mixed(counters[_CHAIN : _CHAIN + 1] + given)
     nonce = jnp.concatenate([chain, moment])
@@ -86,12 +77,7 @@ def looked_up(counters: jax.Array, given: jax.Array) -> tuple[jax.Array, jax.Arr
 
 @jax.jit
 def updated(counters: jax.Array, given: jax.Array) -> jax.Array:
-    """Counts an update: later lookups differ from those of a branch without it.
-
-    Args:
-      counters: uint32[WORDS].
-      given: the digest of its gradients.
-    """
+    """Counts an update: later lookups differ from those of a branch without it."""
     chain = _mixed(counters[_CHAIN : _CHAIN + 1] + ~given)
     rest = counters[_NONCES:]
     return jnp.concatenate([counters[:_CHAIN], chain, rest])

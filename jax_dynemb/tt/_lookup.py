@@ -229,11 +229,7 @@ def rows_by_residual(
 
 
 def _check_cores(config: TTConfig, cores: Sequence[jax.Array]) -> None:
-    """Refuses the cores of another table: rows past their end would be noise.
-
-    Raises:
-      ValueError: with the shapes of both.
-    """
+    """Refuses the cores of another table: rows past their end would be noise."""
     given = tuple(jnp.shape(core) for core in cores)
     dtypes = sorted({str(core.dtype) for core in cores})
     if given != config.core_shapes or dtypes != ["float32"]:

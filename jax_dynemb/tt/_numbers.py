@@ -57,12 +57,7 @@ def without_strangers(config: TTConfig, feature: str, ids: Any) -> Any:
 
 
 def numbers_of(config: TTConfig, ids: jax.Array) -> Numbers:
-    """Finds the row of each id.
-
-    Args:
-      config: of the table.
-      ids: flat, in any form that a lookup takes.
-    """
+    """Finds the row of each id."""
     words = as_words(ids)
     padding = is_padding(words)
     low, high = words[:, 0], words[:, 1]

@@ -17,7 +17,7 @@ from jax_dynemb.ops import Distinct
 from jax_dynemb.tt._contract import Product, contract, einsum, half_prefixes
 from jax_dynemb.tt._numbers import NO_ROW
 
-# Columns of a prefix: those of one tile of a tensor core's product.
+# A prefix has at least the columns of one tile of a tensor core's product.
 _TILE = 16
 
 
@@ -26,8 +26,6 @@ class _Split(NamedTuple):
 
     Attributes:
       cut: how many cores a prefix has.
-      prefixes: how many there are.
-      suffixes: likewise.
     """
 
     cut: int
@@ -51,9 +49,7 @@ class _Split(NamedTuple):
 def distinct_of(shapes: Sequence[tuple[int, ...]], numbers: jax.Array) -> Distinct:
     """Finds the distinct rows of a batch, and where those of each prefix begin.
 
-    Args:
-      shapes: of the cores.
-      numbers: uint32[n], of rows; ``NO_ROW`` where there is none.
+    ``numbers`` is uint32[n], of rows; ``NO_ROW`` where there is none.
     """
     limit = math.prod(shape[0] for shape in shapes)
     if len(shapes) == 1:
@@ -117,14 +113,9 @@ def _prefixes_that_occur(
 
 
 def _starts(ranks: jax.Array, count: jax.Array) -> jax.Array:
-    """Finds the first row of each prefix.
+    """Finds the first row of each prefix, [n + 1]; behind the last the number of rows.
 
-    Args:
-      ranks: int32[n], of the prefix of each row, ascending; n behind the last row.
-      count: int32[1], of rows.
-
-    Returns:
-      [n + 1]; behind the last prefix the number of rows.
+    ``ranks`` is int32[n], of the prefix of each row, ascending; n behind the last row.
     """
     n = ranks.shape[0]
     if ops.is_symbolic(n):  # a search has as many steps as n has bits
@@ -147,9 +138,8 @@ def _every_prefix(
 ) -> jax.Array:
     """Multiplies all prefixes out, in the order that a product of matrices has.
 
-    Returns:
-      [A0, M0, A1, M1 * K], where A1 and M1 are of the last core; bfloat16 if ``half``,
-      else float32.
+    Returns [A0, M0, A1, M1 * K], where A1 and M1 are of the last core; bfloat16 if
+    ``half``, else float32.
     """
     *before, last = cores
     p, rank, *_ = last.shape

@@ -25,13 +25,9 @@ def sum_gradients(
 ) -> jax.Array:
     """Sums the gradients of bags for each distinct row that they pooled.
 
-    Args:
-      feature: gradients [num_bags, width]; its slots are numbers of distinct rows.
-      rows: the distinct rows, of which the shape and the dtype matter.
-      order: of its slots, see ``sum_rows``.
-
-    Returns:
-      As the rows, summed in float32; undefined for rows of no bag.
+    Slots of ``feature`` are numbers of distinct rows; ``order`` is theirs, see
+    ``sum_rows``. Sums, in float32, have the shape and dtype of ``rows``; undefined for
+    rows of no bag.
     """
     blocks = []
     for begin in range(0, feature.gradients.shape[-1], MAX_DIM):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is read out of a profiler's trace."""
+"""Checks what is read out of a profiler's trace."""
 
 import jax
 import jax.numpy as jnp

@@ -141,7 +141,7 @@ def test_a_gpu_leaves_out_what_compares_on_a_cpu():
 
 
 def aimed(job, aim, others=()):
-    """The target of a figure that took one millisecond, as on an H200."""
+    """Returns the target of a figure that took one millisecond, as on an H200."""
     known = {other.job: other for other in others}
     return aim(Figure("test", job, 1.0, 1.0, 0.5), known.get, True)
 

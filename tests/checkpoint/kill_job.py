@@ -143,7 +143,7 @@ class Run:
         return os.path.join(self._folder.name, str(number))
 
     def last_words(self, child: int) -> str:
-        """What a process said when it ended: an exception, or what JAX printed."""
+        """Returns what a process printed when it ended: an exception or JAX's text."""
         number = self.children.index(child)
         for error in self.errors:
             if error.startswith(f"{number}: "):
@@ -174,7 +174,7 @@ class Run:
         return min(sum(said[0] == what for said in each) for each in self.said)
 
     def end(self, patience: float) -> list[float]:
-        """Waits, then kills who is left; seconds that each took to end by itself."""
+        """Waits, then kills the rest; seconds that each took to end by itself."""
         begin, took, left = time.monotonic(), [], set(self.children)
         while left and time.monotonic() - begin < patience:
             self.listen(0.05)

@@ -33,12 +33,12 @@ KEEP = 2
 
 @functools.cache
 def shapes() -> dict:
-    """What a state of these tables is made of."""
+    """Returns what a state of these tables is made of."""
     return jax.eval_shape(COLL.init, 0)
 
 
 def content(step: int) -> dict:
-    """What a checkpoint of this step holds; no number is the same in another step."""
+    """Makes what a checkpoint of this step holds; no number is the same in another."""
     rng = np.random.default_rng(step)
 
     def numbers(like: jax.ShapeDtypeStruct) -> jax.Array:

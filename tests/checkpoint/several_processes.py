@@ -205,7 +205,7 @@ def imported(directory: Path) -> dict[int, list[float]]:
 
 
 def sentences(directory: Path, mesh: Mesh, run: dict) -> None:
-    """What can not be done says so, in every process."""
+    """Checks that what can not be done says so, in every process."""
     own = {"w": jnp.ones(3)}
     with pytest.raises(ValueError, match="'w' lies on devices of this process only"):
         jde.checkpoint.save(directory / "own", 0, own)

@@ -26,7 +26,7 @@ def test_jobs_killed_at_any_moment(tmp_path, capsys):
     assert counts["lost"] == 0
     assert counts["wrong"] == 0
     assert counts["started"] >= RUNS and counts["completed"] >= 3
-    # Nobody waits for ever for the dead, and nobody is silent.
+    # No process waits for ever for a dead one, and none is silent.
     assert len(survivors) == kill_job.WATCHED
     assert all(seconds is not None for seconds, _ in survivors)
     assert all("Error" in words or "error" in words for _, words in survivors)

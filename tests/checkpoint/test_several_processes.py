@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).with_name("several_processes.py")
 
 
 def together(parts: list[dict]) -> dict:
-    """What processes hold, each row in one of them."""
+    """Joins what processes hold, each row in one of them."""
     rows: dict = {}
     for part in parts:
         assert not rows.keys() & part.keys()

@@ -34,7 +34,8 @@ def files(tmp_path_factory):
     path = tmp_path_factory.mktemp("files")
     rng, jit, state = np.random.default_rng(0), compiled(COLL), COLL.init(0)
     for step in range(3):
-        # From below zero to above 2**56: every line of the histogram.
+        # Keys reach from below zero to above 2**56, so every line of the histogram is
+        # there.
         keys = rng.integers(0, 2**62, 60) >> rng.integers(0, 60, 60)
         keys[:5] *= -1
         keys[(keys < 0) & (keys >= -4)] = 77
@@ -158,7 +159,7 @@ def test_a_checkpoint_becomes_a_dump_with_optimizer_states(files, capsys, tmp_pa
 
 
 def test_the_hash_seed_stays_in_the_checkpoint(tmp_path, capsys):
-    """What inspect says is that there is one; files for others do without."""
+    """Inspect says that there is one; files for others do without."""
     seed = 0x123456789ABCDEF1
     config = jde.TableConfig("cat", dim=3, capacity=1024, hash_seed=seed)
     assert str(seed) not in repr(config)

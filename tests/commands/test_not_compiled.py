@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""A checkout that nobody has compiled hides the package that is installed."""
+"""A checkout that is not compiled hides the package that is installed."""
 
 import pathlib
 import shutil
@@ -21,7 +21,7 @@ def folder(tmp_path):
 
 
 def last_words(folder):
-    """Of a program that makes a table beside the folder."""
+    """Returns what a program prints last that makes a table beside the folder."""
     program = "import jax_dynemb as jde; jde.TableConfig('t', dim=8, capacity=1000)"
     command = [sys.executable, "-c", program]
     ran = subprocess.run(command, cwd=folder.parent, capture_output=True, text=True)

@@ -38,7 +38,8 @@ std::vector<Key> keys_of_first_bucket(size_t count, uint64_t stream) {
 
 struct Scenario {
   std::vector<Key> old_keys;  // fill the bucket from the front
-  // Of the old keys; kClock = used by this lookup. kCustomized: the given score << 32 | clock.
+  // The old keys have these; kClock means used by this lookup. With kCustomized a score is the
+  // given one << 32 | clock.
   std::vector<uint64_t> scores;
   std::vector<Key> new_keys;  // distinct
   OnFull on_full;
@@ -115,7 +116,7 @@ void claim(Ranking const& ranking, Bucket const& bucket, Key key) {
   if (claim_empty(bucket, key, hash).place < 0) claim_full(ranking, test_hash, bucket, key, hash);
 }
 
-// Every new key `copies` times, by `threads` threads that start from different places.
+// Claims for every new key `copies` times, by `threads` threads that start from different places.
 void claim_by_threads(TestTable& table, Scenario const& s, int threads, size_t copies) {
   std::vector<std::thread> running;
   for (int t = 0; t < threads; ++t) {
@@ -131,7 +132,8 @@ void claim_by_threads(TestTable& table, Scenario const& s, int threads, size_t c
   for (auto& thread : running) thread.join();
 }
 
-// Those of a full bucket by one group alone, each `copies` times.
+// One group alone claims for the keys of a full bucket, each `copies` times.
+template <bool kMayBeGiven>
 void claim_by_group(TestTable& table, Scenario const& s, int lanes, size_t copies) {
   auto const bucket = bucket_at(table.ref, 0);
   std::vector<uint64_t> waiting;
@@ -149,7 +151,7 @@ void claim_by_group(TestTable& table, Scenario const& s, int lanes, size_t copie
   dynemb::testing::run_lockstep(lanes, [&](LockstepGroup const& group) {
     std::vector<Entry> own(kBucketCapacity, {~Key{0}, 1});  // of other lanes: would go first
     for (auto i = group.rank(); i < kBucketCapacity; i += lanes) own[size_t(i)] = bucket.entries[i];
-    auto full = FullBucket<LockstepGroup>(
+    auto full = FullBucket<LockstepGroup, kMayBeGiven>(
         group, table.ref, bucket, own.data(),
         Ranking(table.ref, touch_of(score_rule(table.ref), kClock, s.given | kGivenBit)));
     uint32_t rows_left = 0;
@@ -181,7 +183,7 @@ int find_exactly(Bucket const& bucket, Key key) {
 }
 
 // Empty slots are claimed, and their keys written, while other threads probe and touch: old keys
-// are found where they are, new ones by nobody, and the thread sanitizer sees no byte shared.
+// are found where they are, new ones by no thread, and the thread sanitizer sees no byte shared.
 void claim_beside_probes(Scenario const& s) {
   auto table = s.table();
   fill(table, s);
@@ -227,7 +229,7 @@ Scenario scenario(size_t old_count, size_t touched, size_t new_count, bool evict
   return s;
 }
 
-// A full bucket of rows with scores from 0 to 19, and new keys with the score `given`.
+// Makes a full bucket of rows with scores from 0 to 19, and new keys with the score `given`.
 Scenario competition(size_t touched, size_t new_count, uint64_t given, OnFull on_full) {
   auto s = scenario(128, 0, new_count, true, false);
   for (size_t i = 0; i < 128; ++i) {
@@ -261,9 +263,9 @@ void check_all() {
       scenario(0, 0, 100, true, false),     // room for all
       scenario(100, 10, 28, true, false),   // exactly full
       scenario(100, 10, 60, true, false),   // the lowest scores leave
-      scenario(128, 0, 50, true, true),     // equal scores: the smallest keys leave
+      scenario(128, 0, 50, true, true),     // equal scores: the smallest keys go
       scenario(128, 100, 90, true, false),  // more newcomers than rows that may leave
-      scenario(128, 128, 40, true, false),  // nobody may leave
+      scenario(128, 128, 40, true, false),  // no row may be evicted
       scenario(90, 0, 90, false, false),    // no eviction: the smallest marks win
       scenario(0, 0, 400, true, false),     // three times the bucket
       competition(30, 50, 9, kEvicts),      // any row that is not used may leave
@@ -287,8 +289,13 @@ void check_all() {
     for (int lanes : {1, 2, 8}) {
       auto by_group = s.table();
       fill(by_group, s);
-      claim_by_group(by_group, s, lanes, 2);
+      claim_by_group<true>(by_group, s, lanes, 2);
       CHECK(content(by_group, s) == wanted);
+      if (s.policy == ScorePolicy::kCustomized) continue;
+      auto by_score = s.table();
+      fill(by_score, s);
+      claim_by_group<false>(by_score, s, lanes, 2);
+      CHECK(content(by_score, s) == wanted);
     }
   }
 }

@@ -69,7 +69,7 @@ class TableAboveStore {
     cpu::lookup(*args, threads_pool.pool);
   }
 
-  // The rows of the table. Each gets a place of its own, which a departure must note.
+  // Returns the rows of the table. Each gets a place of its own, which a departure must note.
   Rows rows() {
     Rows result;
     for (int32_t slot = 0; slot < kSlots; ++slot) {

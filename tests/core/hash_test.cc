@@ -18,7 +18,7 @@ using namespace dynemb;
 using dynemb::testing::id_of_hash;
 using dynemb::testing::random_at;
 
-// From jax_dynemb/reference, in Python's integers.
+// The values were computed by tests/oracle, in Python's integers.
 void check_known_values() {
   struct Known {
     Key key;

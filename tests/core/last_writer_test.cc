@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// tests/core/last_writer_test.cc: whatever the threads, the last position of each slot is told.
+// tests/core/last_writer_test.cc: whatever the threads, the last position of each slot wins.
 #include "core/last_writer.h"
 
 #include <map>
@@ -15,7 +15,7 @@ namespace {
 using namespace dynemb;
 using dynemb::testing::random_at;
 
-// `distinct` slots, or fewer, and five of sixteen negative: nobody's.
+// `distinct` slots, or fewer, and five of sixteen negative, which are of no slot.
 std::vector<int32_t> random_slots(size_t count, uint64_t distinct, uint64_t stream) {
   std::vector<int32_t> slots;
   for (uint64_t i = 0; i < count; ++i) {

@@ -13,7 +13,7 @@
 
 namespace dynemb::testing {
 
-// What the lanes of one group share.
+// The lanes of one group share this.
 class Lanes {
  public:
   explicit Lanes(int size) : barrier_(size), words_(size_t(size)) {}

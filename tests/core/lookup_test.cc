@@ -110,7 +110,7 @@ void many_duplicates_then_updates() {
   }
 }
 
-// More keys than slots: the table is full afterwards, whoever won has a row, the rest has none.
+// More keys than slots: the table is full afterwards, each winner has a row, the rest has none.
 void a_batch_larger_than_the_table() {
   TestTable table(2, kDim, ScorePolicy::kStep, true);
   std::vector<Key> ids;

@@ -107,7 +107,7 @@ void check_pooled_rows(Batch& batch) {
   }
 }
 
-// The sums of the gradients of all slots, in order of position.
+// Returns the sums of the gradients of all slots, in order of position.
 std::vector<float> summed_gradients(Batch const& batch, std::vector<bool>& touched) {
   std::vector<float> sums(batch.states[0].size(), 0.0f);
   for (int64_t bag = 0; bag < batch.num_bags(); ++bag) {

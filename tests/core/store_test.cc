@@ -23,7 +23,7 @@ namespace {
 using namespace dynemb::cpu::store;
 using dynemb::testing::random_at;
 
-// RFC 3720, B.4, and the check value of the catalogue of CRCs.
+// The values are of RFC 3720, B.4, and the check value of the catalogue of CRCs.
 void check_crc32c() {
   unsigned char bytes[32];
   std::memset(bytes, 0, 32);

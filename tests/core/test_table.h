@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// tests/core/test_table.h: a table in vectors, and a check that does not go away in a release
+// tests/core/test_table.h: a table in vectors, and a check that stays in a release
 // build.
 #pragma once
 
@@ -24,8 +24,8 @@
 
 namespace dynemb::testing {
 
-// Owns the arrays of a table of float32 rows without optimizer states.
-// The hash of the tables of a test.
+// Owns the arrays of a table of float32 rows without optimizer states. Tables of a test have this
+// hash.
 inline HashFactors test_hash = plain_factors();
 
 // Runs a test with the public hash, and with that of a seed.

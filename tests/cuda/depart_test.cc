@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// tests/cuda/depart_test.cc: rows that have left a table, by the kernels and by a CPU, beside what
+// tests/cuda/depart_test.cc: rows that were evicted, by the kernels and by a CPU, beside what
 // each of them was: in a frame, at home, or fresh.
 #include "cuda/tiers/depart.cu"
 
@@ -79,7 +79,7 @@ struct Left {
   Content content;
 };
 
-// Some rows leave for new keys, as a lookup lets them.
+// New keys evict some rows, as in a lookup.
 std::vector<Left> evict(World& world, Ring& ring, size_t rows) {
   std::vector<Left> left;
   std::set<int32_t> slots;

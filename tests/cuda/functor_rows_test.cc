@@ -3,7 +3,7 @@
 
 // tests/cuda/functor_rows_test.cc: the kernel that sums gradients and updates rows by the struct of
 // any optimizer, beside the loop of the CPU on sums in double precision. Rows of one position and
-// of hundreds, rows that have left, padding, new rows, widths that fill a warp or a part of it,
+// of hundreds, evicted rows, padding, new rows, widths that fill a warp or a part of it,
 // gradients that are not finite, clipped ones.
 #include "cuda/gradients/functor_rows.cuh"
 
@@ -59,7 +59,7 @@ TableRef view_of(Arrays& arrays, OptimizerKind kind, int32_t dim) {
   return ref;
 }
 
-// Every seventh row has left since the lookup, every third is new.
+// Every seventh row was evicted since the lookup, every third is new.
 Arrays make_arrays(OptimizerKind kind, int32_t dim, std::mt19937& random) {
   std::normal_distribution<float> normal;
   std::uniform_real_distribution<float> uniform(0.1f, 1.0f);

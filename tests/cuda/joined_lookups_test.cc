@@ -42,7 +42,7 @@ struct Begin {
   }
 };
 
-// The ids of one lookup, and their slots at that time.
+// Holds the ids of one lookup, and their slots at that time.
 struct Lookup {
   std::vector<Key> ids;
   std::vector<int32_t> slots;

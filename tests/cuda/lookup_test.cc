@@ -48,7 +48,7 @@ struct Types {
   ValueType stored, row;
 };
 
-// A feature and its arrays.
+// Holds a feature and its arrays.
 struct Feature {
   std::vector<Key> ids;
   std::vector<int32_t> offsets, slots;
@@ -274,7 +274,7 @@ std::vector<uint8_t> packed_rows(TableRef const& table, RowCode code, uint64_t s
   return rows;
 }
 
-// Both read the same tables.
+// The kernels and the CPU read the same tables.
 void run_packed(std::vector<int32_t> const& dims, std::vector<Spec> const& specs, RowCode code,
                 ValueType row_type) {
   ThreadsPool threads(1);

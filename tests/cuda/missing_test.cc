@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // tests/cuda/missing_test.cc: what becomes of the ids that a training lookup did not find, beside
-// the lookup of a CPU, which decides id by id: full buckets that rows leave, that refuse, that have
+// the lookup of a CPU, which decides id by id: full buckets that evict, that refuse, that have
 // more new keys than places; bins with ids of several buckets and tables; rows that are held, and
 // rows that depart.
 #include "cuda/lookup/missing.cu"
@@ -67,7 +67,7 @@ struct Ring {
     }
   }
 
-  // In any order.
+  // Departures may be noted in any order, hence a set.
   std::set<std::pair<Key, uint64_t>> departed() {
     std::set<std::pair<Key, uint64_t>> rows;
     auto const count = words()[kRingCount];
@@ -250,7 +250,7 @@ void check_same(Tables& ours, Batch const& batch, Tables& truth, Batch const& wa
   }
 }
 
-// Some old ids, some new ones, some of them several times.
+// Draws some old ids and some new ones, some of them several times.
 std::vector<Key> ids_of(uint64_t step, size_t count, uint64_t distinct) {
   std::vector<Key> ids;
   for (size_t i = 0; i < count; ++i)
@@ -258,7 +258,7 @@ std::vector<Key> ids_of(uint64_t step, size_t count, uint64_t distinct) {
   return ids;
 }
 
-// A batch, by the kernels and by a CPU.
+// Runs a batch by the kernels and by a CPU.
 void step(Tables& ours, Tables& truth, std::vector<std::vector<Key>> const& ids) {
   Batch batch(ids), wanted(ids);
   ours.mark_rows();
@@ -280,8 +280,8 @@ void run(std::vector<Spec> const& specs, size_t count, uint64_t distinct, bool n
   }
 }
 
-// The same ids in several tables, all of one bucket, which is in the same bin: who loses its place
-// in one table keeps it in another with fewer of them.
+// The same ids in several tables, all of one bucket, which is in the same bin: a key that loses its
+// place in one table keeps it in another with fewer of them.
 void run_same_ids(ScorePolicy policy) {
   constexpr int64_t kBuckets = 64;
   std::vector<Spec> const specs(4, {kBuckets, policy, true});
@@ -302,11 +302,11 @@ void run_same_ids(ScorePolicy policy) {
 void check_all() {
   for (auto const policy : {ScorePolicy::kStep, ScorePolicy::kLfu, ScorePolicy::kCustomized,
                             ScorePolicy::kDecayingLfu}) {
-    run({{4, policy, true}}, 300, 200);   // rows leave
+    run({{4, policy, true}}, 300, 200);   // rows are evicted
     run({{2, policy, true}}, 1000, 900);  // more new keys than places, long bins
-    run({{2, policy, false}}, 300, 300);  // full, and nobody leaves
+    run({{2, policy, false}}, 300, 300);  // full, and no row is evicted
     run({{1, policy, true}, {64, policy, true}, {3, policy, false}}, 500, 400);
-    run({{512, policy, true}}, 30, 30);  // nobody meets a full bucket
+    run({{512, policy, true}}, 30, 30);  // no key meets a full bucket
     run_same_ids(policy);
     run({{4, policy, true}, {2, policy, false}}, 300, 200, true);
     run({{2, policy, true}}, 1000, 900, true);

@@ -91,7 +91,7 @@ struct Batch {
     for (size_t i = 0; i < sums.size(); ++i) sums[i] = to_float(BFloat16{halves[i]});
   }
 
-  // Sums, and of each what the absolute values of its numbers add up to.
+  // Returns the sums, and of each what the absolute values of its numbers add up to.
   std::vector<double> truth(std::vector<double>* sizes) const {
     auto const& feature = args.features[0];
     auto const dim = size_t(args.tables[0].dim);
@@ -130,7 +130,7 @@ void check_sums(Scenario const& scenario, std::mt19937& random) {
   }
 }
 
-// Slots in any order, slots and positions of no row.
+// Slots come in any order, as do slots and positions of no row.
 void check_any_order(std::mt19937& random) {
   Batch batch({3000, 50, 64, 0.3, 3, false, true}, random);
   for (size_t i = 0; i < batch.slots.size(); ++i) {

@@ -131,7 +131,7 @@ std::vector<uint16_t> to_halves(std::vector<float>& floats) {
   return halves;
 }
 
-// Rows of bfloat16; their gradients too, or not.
+// Makes rows of bfloat16, and their gradients too, or not.
 void make_half(Table& table, bool half_gradients) {
   table.halves = to_halves(table.values);
   table.ref.values = table.halves.data();
@@ -156,7 +156,7 @@ void describe_feature(Table& table, int32_t number) {
   feature.rows = table.gradients.data();
 }
 
-// One row and its states, from the sum of its gradients.
+// Computes one row and its states from the sum of its gradients.
 void expect_row(Table& table, int slot, std::vector<double> const& sum) {
   auto const& o = table.optimizer;
   auto const dim = table.ref.dim;
@@ -221,7 +221,7 @@ void expect(Table& table) {
   }
 }
 
-// Expected rows as an update rounds them.
+// Rounds expected rows as an update does.
 std::vector<uint16_t> rounded(Table const& table) {
   auto const seed = rounding_seed(table.counters.data(), kStepOfTest);
   auto const dim = static_cast<size_t>(table.ref.dim);

@@ -24,7 +24,7 @@ struct Memory {
   Bucket bucket() { return {digests, entries}; }
 };
 
-// With digests 1, 2 and 3 only.
+// Their digests are 1, 2 and 3 only, so that many are candidates.
 std::vector<Key> similar_keys(size_t count) {
   std::vector<Key> keys;
   for (uint64_t i = 0; keys.size() < count; ++i) {
@@ -67,7 +67,7 @@ void check(Memory& memory, Key key, bool claims) {
   auto const bucket = memory.bucket();
   auto const hash = hash_key(key, test_hash);
   auto const wanted = find_by_loop(memory, key);
-  // Beside another key and padding.
+  // The warp also looks for another key and for padding.
   auto const other = ~key;
   cuda::Sought const sought[3] = {{bucket, other, hash_key(other, test_hash), true},
                                   {bucket, key, hash, true},

@@ -58,7 +58,7 @@ void check(RouteBatch const& batch) {
   CHECK(result == true_route(batch));
 }
 
-// Runs that begin and end anywhere in a tile, of every length around that of a block.
+// Runs begin and end anywhere in a tile, and have every length around that of a block.
 void check_runs(std::mt19937_64& random) {
   RouteBatch batch;
   std::vector<Key> ids;

@@ -65,7 +65,7 @@ std::vector<uint32_t> numbers_of(uint64_t round) {
   return words;
 }
 
-// By looking at each row.
+// The expected number is found by looking at each row.
 uint32_t rows_to_remove(RuleArgs const& args) {
   RuleErasure const erasure(args);
   uint32_t count = 0;

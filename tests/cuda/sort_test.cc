@@ -55,7 +55,7 @@ std::vector<Key> keys_of(Sizes const& sizes, int bits, std::mt19937_64& random) 
   return keys;
 }
 
-// As the kernels that make keys leave it.
+// The counts are then as the kernels that make keys leave them.
 template <class Key>
 void count_keys(SortBuffers<Key> const& buffers, SortLayout const& layout,
                 Segments<kSegments> const& segments) {

@@ -104,7 +104,7 @@ std::vector<float> stage_suffixes_of(Pairs& pairs) {
   return staged ? rows : std::vector<float>{};
 }
 
-// Sums in double precision.
+// Holds sums in double precision.
 struct Truth {
   std::vector<double> rows, d_prefix, d_suffix, added;
 };
@@ -178,8 +178,8 @@ std::vector<float> widened(std::vector<BFloat16> const& half) {
   return numbers;
 }
 
-// Prefixes, rows and their gradients of bfloat16. `memory`: shared, of a block; little of it makes
-// many parts of the suffixes.
+// Prefixes, rows and their gradients are of bfloat16. `memory` is the shared memory of a block;
+// little of it makes many parts of the suffixes.
 void check_halves(Sizes const& sizes, int64_t memory) {
   std::mt19937 random(8);
   Pairs pairs(sizes, false, random);

@@ -74,7 +74,7 @@ inline WriteBackTable write_back_table(World& world, Lists const& lists) {
           lists.into.data()};
 }
 
-// With `swaps` lists that arrive, too.
+// With `swaps` there are lists that arrive, too.
 inline void write_back(World& world, Lists& lists, bool swaps) {
   WriteBackArgs args;
   for_three(args, world, lists,

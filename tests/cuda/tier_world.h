@@ -28,7 +28,8 @@ struct Shape {
   ScorePolicy policy;
 };
 
-// A row and its states as bytes. Of a row whose states are not written yet only the row counts.
+// Holds a row and its states as bytes. Of a row whose states are not written yet only the row
+// counts.
 struct Content {
   std::vector<char> row;
   std::vector<char> states;
@@ -112,7 +113,7 @@ class World {
     truth_[size_t(slot)] = content;
   }
 
-  // Of a row of a table's arrays.
+  // Reads the content of a row in a table's arrays.
   static Content content_of_row(TableRef const& table, int64_t row) {
     Content content;
     auto const* const values = static_cast<char const*>(table.values) + row * row_bytes_of(table);

@@ -27,7 +27,7 @@ def written(tmp_path_factory):
 
 
 def test_the_files_are_the_whole_model(written):
-    """The model once more, in NumPy: a dict of rows and two layers or three."""
+    """Computes the model once more in NumPy: a dict of rows and two layers or three."""
     features = json.loads((written / "features.json").read_text())
     dense = load_file(written / "dense.safetensors")
     check = load_file(written / "check.safetensors")

@@ -126,7 +126,7 @@ def overfull(keys: list[int], capacity: int) -> int:
 
 
 def smallest_lossless(keys: list[int]) -> int:
-    """By trying every multiple of 128."""
+    """Finds the capacity by trying every multiple of 128."""
     capacity = max(1, math.ceil(len(keys) / 128)) * 128
     while overfull(keys, capacity):
         capacity += 128

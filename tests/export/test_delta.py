@@ -38,7 +38,7 @@ def loaded(path: Path) -> tuple[dict[str, np.ndarray], dict]:
 
 
 def read(directory: Path, table: str) -> dict[int, np.ndarray]:
-    """What a reader holds: the base, then every delta in order."""
+    """Reads what a reader holds: the base, then every delta in order."""
     tensors, metadata = loaded(directory / f"{table}.safetensors")
     rows = dict(zip(tensors["keys"].tolist(), tensors["rows"], strict=True))
     until = metadata["until"]

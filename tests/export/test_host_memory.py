@@ -28,7 +28,7 @@ def small_pieces(monkeypatch):
 
 
 def traced(function) -> int:
-    """The most host memory that numpy and Python held at one time, in bytes."""
+    """Measures the most host memory of numpy and Python at one time, in bytes."""
     tracemalloc.start()
     try:
         function()

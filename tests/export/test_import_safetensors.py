@@ -25,7 +25,7 @@ def trained(state, keys: np.ndarray = KEYS, seed: int = 0):
     return compiled(COLL).apply_gradients(state, residual, d_rows, None)
 
 
-# The largest error of a column, as a part of the largest of its row.
+# A column's error is at most this part of the largest of its row.
 ERRORS = {"float32": 0.0, "bfloat16": 2**-8, "int8": 1 / 254, "int4": 1 / 14}
 
 

@@ -141,7 +141,7 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 
 
 def signed(number: int) -> int:
-    """The lowest 64 bits as a signed number."""
+    """Returns the lowest 64 bits as a signed number."""
     number %= 2**64
     return number - (number >> 63 << 64)
 

@@ -192,7 +192,7 @@ def test_the_plain_reader_of_jax_takes_the_bytes_inside():
 
 
 def test_many_tables_of_symbolic_size():
-    """From 32 operands on a call looks at the sizes of its batch."""
+    """A call looks at the sizes of its batch from 32 operands on."""
     tables = [jde.TableConfig(f"t{n}", 4, 200) for n in range(12)]
     coll, state, served, frozen = trained(tables)
 
@@ -273,7 +273,7 @@ def test_bounds_of_dimensions():
 
 
 def test_constraints_stand_behind_the_program():
-    """The form is told in _program_bytes.py: readers of other versions rely on it."""
+    """The form stands in _program_bytes.py: readers of other versions rely on it."""
     _, _, served, tables = one_table()
     ids = jde.ids(np.zeros(2, np.int64))
     mark = b"jax_dynemb program 1\n"

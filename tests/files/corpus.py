@@ -137,7 +137,7 @@ def run(command: Any, *arguments: Any) -> None:
 
 
 def _without_identity(array: np.ndarray) -> np.ndarray:
-    """Counters without what every restore draws anew; other arrays as they are."""
+    """Counters without what every restore draws again; other arrays as they are."""
     names = _ffi.constants()["counters"]
     if array.shape[1:] == (len(names), 2):
         array[:, names.index("stamp_high") :] = 0
@@ -145,7 +145,7 @@ def _without_identity(array: np.ndarray) -> np.ndarray:
 
 
 def digest(result: Any) -> str:
-    """Of dicts, lists, arrays, numbers and strings."""
+    """Digests dicts, lists, arrays, numbers and strings."""
     found = hashlib.sha256()
 
     def add(each: Any) -> None:
@@ -191,7 +191,7 @@ def restore(path: Path) -> Any:
 
 
 def restore_again(path: Path) -> Any:
-    """The checkpoint in larger tables, row by row."""
+    """Restores the checkpoint in larger tables, row by row."""
     tree = {"tables": LARGER.init(0), "dense": jnp.zeros(6), "epoch": 0}
     try:
         found = jde.checkpoint.restore(path, tree, tables=LARGER)
@@ -235,7 +235,7 @@ def next_delta(path: Path) -> Any:
 
 
 def inspected(path: Path) -> Any:
-    """What ``inspect`` prints, but for the size of the files."""
+    """Returns what ``inspect`` prints, but for the size of the files."""
     output = io.StringIO()
     with redirect_stdout(output):
         run(inspect, path, "--json")

@@ -172,7 +172,7 @@ def work(package: str, folder: Path, options: argparse.Namespace) -> int:
 
 
 def outcome_of(reader: Any, place: Path, truth: str, corpus: Any) -> str:
-    """What a reader makes of damaged files.
+    """Returns what a reader makes of damaged files.
 
     Args:
       reader: of ``corpus.READERS``.

@@ -275,7 +275,7 @@ def test_errors_that_name_another_file_keep_it(tmp_path):
 
 
 def test_a_process_that_saves_keeps_its_draft(tmp_path):
-    """Of checkpoints, orbax would delete it for the next process that saves there."""
+    """Orbax would delete a checkpoint's draft for the next process that saves there."""
     script = (
         "import sys, time, jax.numpy as jnp, jax_dynemb as jde\n"
         "jde.checkpoint.save(sys.argv[1], 1, {'x': jnp.ones(3)}, wait=True)\n"

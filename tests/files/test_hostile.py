@@ -203,7 +203,7 @@ def test_every_delta_must_be_there(files, lost):
 
 
 def test_deltas_of_another_export_are_refused(files):
-    """Of the same steps of the same table, whose since and until would fit."""
+    """Deltas of the same steps of the same table would fit by since and until."""
     folder, other = files / "export_float32", files / "export_int8"
     for number in (1, 2):
         name = f"cat.delta-{number:06d}.safetensors"

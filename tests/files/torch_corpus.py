@@ -63,7 +63,7 @@ def collection(path: Path) -> Any:
 
 
 def digest(result: Any) -> str:
-    """Of dicts, lists, arrays, numbers and strings."""
+    """Digests dicts, lists, arrays, numbers and strings."""
     found = hashlib.sha256()
 
     def add(each: Any) -> None:

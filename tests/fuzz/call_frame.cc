@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// tests/fuzz/call_frame.cc: as much of XLA's runtime as a handler of the CPU asks for: errors, and
+// tests/fuzz/call_frame.cc: as much of XLA's runtime as a handler of the CPU needs: errors, and
 // a pool whose tasks are threads.
 #include "tests/fuzz/call_frame.h"
 

@@ -46,14 +46,14 @@ struct Array {
     return static_cast<T*>(memory.get());
   }
 
-  // The same numbers in memory of its own.
+  // The copy has memory of its own.
   Array copy() const {
     Array other(dtype, dims);
     memcpy(other.memory.get(), memory.get(), bytes());
     return other;
   }
 
-  // Another type or shape, and as many of the same bytes as fit.
+  // Returns another type or shape with as many of the same bytes as fit.
   Array as(XLA_FFI_DataType type, std::vector<int64_t> shape) const {
     Array other(type, std::move(shape));
     memcpy(other.memory.get(), memory.get(), std::min(bytes(), other.bytes()));
@@ -108,7 +108,7 @@ struct Call {
   }
 };
 
-// Runs the handler. The message of its error, or nothing.
+// Runs the handler. Returns the message of its error, or nothing.
 std::optional<std::string> run(Call const& call);
 
 }  // namespace dynemb::fuzz

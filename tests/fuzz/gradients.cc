@@ -15,7 +15,7 @@ struct Given {
   Array slots;
 };
 
-// Features with slots, as update, reduce and sum_rows take them.
+// Adds features with slots, as update, reduce and sum_rows take them.
 std::vector<Given> add_gradients(Call& call, Random& random, std::vector<int64_t> const& dims,
                                  std::vector<int64_t> const& slots, bool with_ids) {
   Attribute features{"features", true, {}, {}, false};
@@ -58,7 +58,8 @@ Named named_by(std::vector<Given> const& given, size_t table, int64_t num_slots)
   return all;
 }
 
-// A stamp of the latest lookup of a table, of one before it, of another state, or any words.
+// Makes a stamp of the latest lookup of a table, of one before it, of another state, or of any
+// words.
 Stamp make_stamp(Random& random, Table const& table) {
   auto const ago = static_cast<uint64_t>(random.below(2 * kNumNonces));
   auto const number = table.counter(kMoment) - ago;
@@ -79,7 +80,7 @@ bool leads_to(Stamp const& stamp, Table const& table) {
   return nonce != 0 && stamp.run == table.counter(kStamp) && is_known;
 }
 
-// Stamps of a lookup, or none. Returns of each table whether they are its own.
+// Adds stamps of a lookup, or none. Returns of each table whether they are its own.
 std::vector<bool> add_stamps(Call& call, Random& random, std::vector<Table*> const& tables) {
   std::vector<bool> current(tables.size(), true);
   auto const stamped = random.below(2);

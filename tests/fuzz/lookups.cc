@@ -14,7 +14,7 @@ struct Looked {
   Array ids, rows, slots, uses;
 };
 
-// Hits and misses, of each table.
+// Returns hits and misses of each table.
 std::vector<uint64_t> counted_ids(std::vector<Table*> const& tables) {
   std::vector<uint64_t> result;
   for (auto const* const table : tables) {
@@ -91,7 +91,7 @@ void fill_uses(Random& random, Array const& uses) {
   }
 }
 
-// The tables with rows of any bytes, of one code; and their attribute.
+// Makes the tables with rows of any bytes, of one code, and their attribute.
 std::vector<Table> packed_tables(World const& world, Random& random, Attribute& packed) {
   auto const code = random.below(static_cast<int64_t>(RowCode::kNumCodes));
   std::vector<Table> tables(world.begin(), world.end());

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// tests/fuzz/mutations.h: calls as nobody should make them.
+// tests/fuzz/mutations.h: calls as no program should make them.
 #pragma once
 
 #include "tests/fuzz/world.h"

@@ -43,7 +43,7 @@ class PromotionModel {
  private:
   uint64_t score(int64_t slot) const { return tier_.table->entry(slot).score; }
 
-  // Empty frames first, then those of the lowest score.
+  // Empty frames are chosen first, then those of the lowest score.
   void find_choices(int64_t bucket) {
     choices_.clear();
     for (int64_t row = bucket * tier_.frames; row < (bucket + 1) * tier_.frames; ++row) {
@@ -82,7 +82,7 @@ struct Lists {
   int64_t arrive() const { return counts.data<int32_t>()[1]; }
 };
 
-// Where a place names a frame, that frame names the slot as its owner.
+// Checks that a frame which a place names has the slot as its owner.
 void check_frames(Tier const& tier) {
   for (int64_t slot = 0; slot < tier.slots(); ++slot) {
     auto const place = tier.place_of(slot);
@@ -123,7 +123,7 @@ void check_lists(Tier const& before, Tier const& after, Lists const& lists,
   }
 }
 
-// Where spill rows are enough all is known: who has which frame, and what is written home.
+// Where spill rows are enough all is known: the owner of each frame, and what is written home.
 void check_against(Promoted const& model, Tier const& before, Tier const& after,
                    Lists const& lists) {
   std::map<int64_t, int64_t> newcomer;  // by frame
@@ -218,7 +218,7 @@ class FetchModel {
   std::vector<int64_t> const& here() const { return here_; }  // slots that get a spill row
   int64_t far() const { return static_cast<int64_t>(far_.size()); }
 
-  // The row of the arrays for a position.
+  // Returns the row of the arrays for a position.
   int64_t place(int64_t i) const {
     if (slot(i) < 0) return first() ? std::max<int64_t>(slot(i), kNotAdmittedSlot) : -1;
     if (!is_kept(i)) return first() ? kLostPlace : -1;

@@ -121,7 +121,7 @@ Call make_erase(World& world, Random& random) {
   return call;
 }
 
-// Any bits: large and small numbers, infinite ones, and none.
+// Draws any bits: large and small numbers, infinite ones, and NaN.
 void fill_hostile_floats(Random& random, Array const& array) {
   if (random.one_in(2)) return fill_floats(random, array);
   for (int64_t i = 0; i < array.count(); ++i) {

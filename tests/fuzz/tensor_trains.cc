@@ -17,7 +17,7 @@ struct Factors {
   int64_t segments = 1, inner = 1;
   XLA_FFI_DataType dtype = kF32;  // of factors, rows and their gradients
 
-  // Of prefix p, in an array [p / inner, segments, inner, m / segments, k].
+  // Prefix p lies in an array [p / inner, segments, inner, m / segments, k].
   int64_t prefix_at(int64_t p, int64_t row, int64_t column) const {
     auto const of_segment = m / segments;
     auto const segment = (p / inner * segments + row / of_segment) * inner + p % inner;

@@ -13,8 +13,8 @@
 
 namespace dynemb::fuzz {
 
-// The arrays of a tier over the index of a table of the world. Where `sound`, places and owners
-// agree; else they are any numbers.
+// Holds the arrays of a tier over the index of a table of the world. Where `sound`, places and
+// owners agree; else they are any numbers.
 struct Tier {
   Table* table;
   bool sound;
@@ -40,7 +40,7 @@ struct Tier {
   bool is_fresh(int64_t slot) const { return place_of(slot) == kFreshPlace; }
   uint64_t event(TierCounter which) const { return events.data<uint64_t>()[which]; }
 
-  // The row of the frame that a place names and that names the slot, or -1.
+  // Returns the row of the frame that a place names and that names the slot, or -1.
   int64_t frame_at(int64_t slot, uint32_t named) const;
   int64_t frame_of(int64_t slot) const { return frame_at(slot, place_of(slot)); }
 
@@ -64,7 +64,7 @@ struct TierCall {
   std::vector<Tier> tiers;
 };
 
-// A call about some tables, up to `most` of them.
+// Begins a call about some tables, up to `most` of them.
 TierCall begin_tier_call(World& world, Random& random, int64_t most = 3);
 
 // Adds to what is checked after a call.
@@ -76,7 +76,7 @@ void check_later(Call& call, Check const& check) {
   };
 }
 
-// A list of slots and one of rows; a handler is told how many of them count.
+// Holds a list of slots and one of rows; a handler receives how many of them count.
 struct RowList {
   Array slots, rows;
 

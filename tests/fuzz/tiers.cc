@@ -13,7 +13,7 @@
 namespace dynemb::fuzz {
 namespace {
 
-// How many entries of two lists count: often all, else any number.
+// Draws how many entries of two lists count: often all, else any number.
 Array add_counts(Call& call, Random& random) {
   auto const counts = call.operand(kS32, {2});
   for (int i = 0; i < 2; ++i) {

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the compiled program does and does not hold."""
+"""Checks what the compiled program does and does not hold."""
 
 import functools
 import logging

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is compiled while a test runs."""
+"""Counts what is compiled while a test runs."""
 
 import threading
 from collections.abc import Iterator

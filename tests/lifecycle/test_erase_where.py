@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""erase_where: rows leave by rule, as the oracle says, and are counted."""
+"""erase_where removes rows by rule, as the oracle says, and counts them."""
 
 import dataclasses
 import datetime

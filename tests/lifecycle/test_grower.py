@@ -3,7 +3,6 @@
 """Tables that grow during training, against tables that were large from the start."""
 
 import functools
-import threading
 from typing import Any
 
 import jax
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.lifecycle import _memory, _rehearsal
+from jax_dynemb.lifecycle import _memory
 from meshes import mesh_of
 from support import export
 
@@ -28,7 +27,7 @@ def configs(capacity: int, **options: Any) -> list[jde.TableConfig]:
         **options,
     }
     crowded: dict[str, Any] = common | {"grow_at": 0.3}
-    # The first two share arrays, on one device.
+    # On one device the first two share arrays.
     return [
         jde.TableConfig("a", dim=4, pooling="sum", **common),
         jde.TableConfig("b", dim=4, **common),
@@ -117,9 +116,9 @@ def test_as_tables_that_were_large_from_the_start(devices, ahead):
 # The strict modes of the other tests are contexts of their thread, see Grower.
 @jax.numpy_dtype_promotion("standard")
 @jax.numpy_rank_promotion("allow")
-@pytest.mark.parametrize(("devices", "rehearsed"), [(1, False), (1, True), (8, False)])
+@pytest.mark.parametrize("devices", [1, 8])
 def test_the_next_step_is_compiled_on_another_thread(
-    compilations, devices, rehearsed, monkeypatch
+    compilations, devices, monkeypatch
 ):
     """Steps, checks, swaps and first steps of a new size compile nothing.
 
@@ -131,8 +130,6 @@ def test_the_next_step_is_compiled_on_another_thread(
         "stats_async",
         lambda coll, state: checks.append(coll) or check(coll, state),
     )
-    if rehearsed:  # as on a GPU
-        monkeypatch.setattr(_memory, "free_bytes", lambda device: 1 << 40)
     coll = tables(1024, devices)
     grower, sizes, swaps = jde.lifecycle.Grower(make_step, coll, every=1), set(), 0
     state, weight = coll.init(0), jnp.float32(1)
@@ -149,52 +146,6 @@ def test_the_next_step_is_compiled_on_another_thread(
     assert len(sizes) >= 2
     assert not compilations
     assert len(checks) == 40 - swaps
-
-
-@pytest.mark.parametrize("calls_back", [False, True])
-def test_the_next_programs_run_once_on_zeros(monkeypatch, calls_back):
-    """As on a GPU, which says how much memory is free; steps with callbacks do not."""
-    monkeypatch.setattr(_memory, "free_bytes", lambda device: 1 << 40)
-    runs, seen = [], []
-
-    def make(coll: jde.Tables) -> Any:
-        inner = make_step(coll)
-
-        @functools.partial(jax.jit, donate_argnums=(0, 1))
-        def step(state, weight, ids):
-            if calls_back:
-                jax.debug.callback(lambda w: seen.append(float(w)), weight)
-            return inner(state, weight, ids)
-
-        class Spy:
-            lower, trace = step.lower, step.trace
-
-            def __call__(self, *args):
-                runs.append((threading.current_thread(), float(args[1])))
-                return step(*args)
-
-        return Spy()
-
-    steps = 16
-    grower = jde.lifecycle.Grower(make, tables(1024, 1), every=2)
-    state, _, _ = train(grower, grower.coll.init(3), steps)
-    jax.effects_barrier()
-    assert grower.coll.tables["c"].num_slots > 1024
-    ahead = [weight for thread, weight in runs if thread is not threading.main_thread()]
-    assert ahead == ([] if calls_back else [0.0])
-    assert 0.0 not in seen and len(seen) == (steps if calls_back else 0)
-    assert grower.coll.stats(state)["c/lookups"] == steps
-
-
-def test_a_rehearsal_that_fails_changes_nothing(monkeypatch):
-    def zeros(tree):
-        raise FloatingPointError("as jax_debug_nans does")
-
-    monkeypatch.setattr(_memory, "free_bytes", lambda device: 1 << 40)
-    monkeypatch.setattr(_rehearsal, "_zeros", zeros)
-    grower = jde.lifecycle.Grower(make_step, tables(1024, 1), every=2)
-    train(grower, grower.coll.init(3), 16)
-    assert grower.coll.tables["c"].num_slots > 1024
 
 
 def test_a_device_without_room_keeps_its_tables(monkeypatch):

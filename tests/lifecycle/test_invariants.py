@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What counters add up to under every option, and that a mesh counts as one device.
+"""Counters add up under every option, and a mesh counts as one device.
 
 Tables grow, are saved and restored, and are followed by a replica in between.
 """
@@ -37,7 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "copy": {"sharding": "replicated", "keep_for": 1},
 }
 SIZE = 96
-# Two of eight buckets, which hold 256 rows.
+# Two of eight buckets hold 256 rows.
 CROWD = np.array(
     keys_of_bucket(1, 8, 210, start=1) + keys_of_bucket(6, 8, 210, start=1), np.int64
 )
@@ -115,7 +115,7 @@ def check(coll: jde.Tables, state: Any, seen: int) -> dict[str, int | float]:
         ), name
         assert number["evicted_young"] <= number["evicted"], name
         assert number["pinned"] <= number["rows"] <= number["capacity"], name
-        if name == "logged" and number["capacity"] == 1024:  # growth begins it anew
+        if name == "logged" and number["capacity"] == 1024:  # growth begins it again
             _, head = coll.take_removed(state, name)
             _, _, *written = head  # the stamp of the table, the size of its rings
             assert sum(written) == left
@@ -123,7 +123,7 @@ def check(coll: jde.Tables, state: Any, seen: int) -> dict[str, int | float]:
 
 
 def restored(coll: jde.Tables, state: Any) -> Any:
-    """The state, saved and read into other tables."""
+    """Saves the state and reads it into other tables."""
     with tempfile.TemporaryDirectory() as folder:
         jde.checkpoint.save(folder, 0, state, tables=coll)
         return jde.checkpoint.restore(folder, coll.init(5), tables=coll).tree

@@ -116,7 +116,7 @@ def test_inference_fields_and_marks():
 
 
 def test_limits_of_paddle():
-    """A row leaves if its score is below the threshold, or by its days unseen."""
+    """A row is removed if its score is below the threshold, or by its days unseen."""
     marks, now = TimeMarks(), datetime.datetime.now().timestamp()
     marks.add(31, now - 40 * 86400)
     marks.add(77, now - 31 * 86400)

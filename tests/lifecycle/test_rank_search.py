@@ -25,7 +25,7 @@ BINS = 1 << DIGIT_BITS
 
 
 def counted(ranks: list[int], prefix: int, free: int) -> Any:
-    """What core/rule.h says a count returns; all rows are of kind 0."""
+    """Counts as core/rule.h says; all rows are of kind 0."""
     bins: Any = np.zeros((2, BINS), np.uint32)
     bits: Any = np.zeros((2, 64), np.uint32)
     saturates, free = free >= 256, free % 256
@@ -53,7 +53,7 @@ def to_words(ranks: list[int]) -> np.ndarray:
 
 
 def count(ranks: np.ndarray, window: Window) -> RankCounts:
-    """The same inside jit."""
+    """Counts the same inside jit."""
     shapes = jax.eval_shape(
         lambda: RankCounts(
             jnp.zeros((2, BINS), jnp.uint32), *jnp.zeros((2, 64), jnp.uint32)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The log of removed keys: what left since a head, whatever removed it."""
+"""Checks the log of removed keys: what was removed since a head, by any cause."""
 
 import dataclasses
 import datetime

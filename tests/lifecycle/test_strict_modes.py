@@ -83,7 +83,7 @@ def live(coll: jde.Tables) -> dict[str, Any]:
 
 @functools.cache
 def usual() -> dict[str, Any]:
-    """What comes of the tables in the usual mode."""
+    """Returns what comes of the tables in the usual mode."""
     return live(jde.Tables(TABLES))
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The log of removed keys: tiers, meshes, shared arrays, growth, checkpoints."""
+"""Checks the log of removed keys: tiers, meshes, shared arrays, growth, checkpoints."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ from meshes import mesh_of
 from support import Twins, assert_same_rows, export, gradients, keys_of_bucket
 
 SLOTS = 1 << 14  # growth keeps the log of tables that are so large
-# Two buckets of each of eight devices, which hold 2,048 rows.
+# Two buckets of each of eight devices hold 2,048 rows.
 CROWD = np.array(
     [key for bucket in range(0, 128, 8) for key in keys_of_bucket(bucket, 128, 160)],
     np.int64,

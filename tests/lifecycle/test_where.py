@@ -7,8 +7,8 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.lifecycle import Rule
-from jax_dynemb.reference._rules import keys_to_remove
 from meshes import mesh_of
+from oracle import keys_to_remove
 from support import Twins
 
 TABLES = [
@@ -30,7 +30,7 @@ def trained(**placement) -> Twins:
 
 
 def kept(twins: Twins, name: str) -> set[int]:
-    """By the oracle."""
+    """Lists the keys that the oracle keeps."""
     table = twins.oracle.tables[name]
     return {key for key, _ in table.items()} - keys_to_remove(table, **FIELDS[name])
 

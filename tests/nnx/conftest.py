@@ -75,7 +75,7 @@ def gradient(model: Any, batch: dict[str, Any]) -> jde.nnx.Grads:
 
 
 class Kit:
-    """What the tests of this folder start from."""
+    """Holds what the tests of this folder start from."""
 
     tables = staticmethod(make_tables)
     batch = staticmethod(make_batch)

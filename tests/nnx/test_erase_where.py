@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rows leave a module by rule, between two steps and inside jit."""
+"""A rule removes rows of a module, between two steps and inside jit."""
 
 import numpy as np
 from flax import nnx

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The script that most people type first."""
+"""Runs the script that most people type first."""
 
 import jax.numpy as jnp
 import numpy as np

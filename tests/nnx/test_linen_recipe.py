@@ -20,7 +20,7 @@ BLOCKS = re.findall(
 
 @pytest.fixture
 def page():
-    """What the blocks of the page define."""
+    """Returns what the blocks of the page define."""
     namespace = {"__name__": "page"}
     with jax.numpy_dtype_promotion("standard"):  # optax.adam does not keep strict
         exec("\n".join(BLOCKS), namespace)

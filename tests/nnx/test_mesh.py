@@ -98,7 +98,7 @@ def test_a_tensor_parallel_model_trains_as_on_one_device(kind, alone):
     losses, weights, tables = train(grid(explicit=kind == "explicit"))
     np.testing.assert_allclose(losses, alone[0], rtol=1e-5)
     for ours, theirs in zip(weights, alone[1], strict=True):
-        # Plain descent: the weights differ from the first ones by the gradients.
+        # After plain descent the weights differ from the first ones by the gradients.
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
     for name, rows in alone[2].items():
         assert tables[name].keys() == rows.keys() and rows

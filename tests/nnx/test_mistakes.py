@@ -238,6 +238,59 @@ def test_the_dense_part_alone_when_it_is_meant():
     np.testing.assert_array_equal(model.embed(IDS), before)
 
 
+@pytest.mark.parametrize("jit", [jde.nnx.jit, nnx.jit, lambda function: function])
+@pytest.mark.parametrize("tx", [optax.sgd(0.1), optax.adam(0.1)])
+def test_gradients_with_rows_in_a_plain_optimizer(jit, tx):
+    """Follows both ways that the error of Flax says; they train the same bits."""
+
+    def step(model, optimizer, ids, apply):
+        grads = jde.nnx.value_and_grad(loss_fn)(model, ids)[1]
+        apply(model, optimizer, grads)
+
+    def in_one(model, optimizer, grads):
+        optimizer.update(model, grads)
+
+    def apart(model, optimizer, grads):
+        optimizer.update(model, grads.dense)
+        jde.nnx.update_tables(model, grads)
+
+    trained = []
+    for kind, apply in ((jde.nnx.Optimizer, in_one), (nnx.Optimizer, apart)):
+        model = Small()
+        optimizer = kind(model, tx, wrt=nnx.Param)
+        run = jit(lambda *arguments, apply=apply: step(*arguments, apply))
+        run(model, optimizer, IDS)
+        trained.append((model.top.kernel[...], model.embed(IDS, train=False)))
+        assert model.embed.stats()["embedding/step"] == 1
+    for one, two in zip(*trained, strict=True):
+        np.testing.assert_array_equal(one, two)
+    model = Small()
+    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+    with pytest.raises(ValueError) as raised:
+        jit(lambda *arguments: step(*arguments, in_one))(model, optimizer, IDS)
+    for fix in (
+        "jde.nnx.Optimizer(model, tx) in place of nnx.Optimizer",
+        "optimizer.update(model, grads.dense)",
+        "jde.nnx.update_tables(model, grads)",
+    ):
+        assert fix in str(raised.value)
+
+
+def test_gradients_of_a_model_whose_parts_are_called_dense():
+    class Named(Small):
+        def __init__(self):
+            super().__init__()
+            self.dense, self.top = self.top, None
+
+        def __call__(self, ids):
+            return self.dense(self.embed(ids)).sum()
+
+    model = Named()
+    _, grads = jde.nnx.value_and_grad(loss_fn)(model, IDS)
+    with pytest.raises(ValueError, match=r"jde\.nnx\.Optimizer\(model, tx\) in place"):
+        nnx.Optimizer(model, optax.adam(0.1), wrt=nnx.Param).update(model, grads)
+
+
 def test_gradients_in_the_wrong_place():
     model = Small()
     optimizer = jde.nnx.Optimizer(model, optax.sgd(0.1))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the modules return, what they hold, and how they are told to train or not."""
+"""Checks what modules return and hold, and how they learn to train or not."""
 
 import jax
 import jax.numpy as jnp

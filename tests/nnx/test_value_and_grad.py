@@ -35,7 +35,7 @@ def test_equals_the_functional_core(platform, kit):
     assert lookup.path == ("sparse",)
     kit.assert_close(lookup.d_rows, d_rows)
     jde.nnx.update_tables(model, grads)
-    # Which slot a key gets is nobody's business: the rows of the ids are compared.
+    # Any slot of a key will do: the rows of the ids are compared.
     wanted, _, _ = coll.find(state, batch["ids"])
     found, _, _ = coll.find(model.sparse.get_state(), batch["ids"])
     kit.assert_close(found, wanted)

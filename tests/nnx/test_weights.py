@@ -29,7 +29,7 @@ def make(pooling, **options):
 
 
 def dense_pool(embedding, ids, weights, pooling):
-    """The same in plain JAX on a table indexed by id."""
+    """Pools in plain JAX on a table indexed by id."""
     valid = np.asarray(ids >= 0, "f4")
     rows = embedding[np.maximum(ids, 0)] * (weights * valid)[..., None]
     count = np.maximum(valid.sum(-1, keepdims=True), 1)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""erase: a key leaves and its slot is free again."""
+"""erase removes a key, and its slot is free again."""
 
 import numpy as np
 

@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who leaves a full bucket, and who is refused."""
+"""Checks which row a full bucket evicts, and which ids it refuses."""
 
 import numpy as np
 import pytest
 
 import jax_dynemb as jde
 from jax_dynemb._ffi import code
-from jax_dynemb.reference import hash_rank
+from oracle import hash_rank
 from support import Twins, export, keys_of_bucket, stat, stored
 
 DEBUG = jde.initializers.debug()
@@ -160,7 +160,7 @@ def test_full_tables_in_one_call(platform, batch):
 
 
 def test_ids_in_tables_with_and_without_room(platform):
-    """Who loses its place in one table keeps it in another."""
+    """A key that loses its place in one table keeps it in another."""
     twins = Twins(
         *(
             jde.TableConfig(name, dim=4, capacity=8_192, initializer=DEBUG)

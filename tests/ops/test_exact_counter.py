@@ -41,7 +41,7 @@ def counted(twins: Twins, name: str = "t") -> dict[int, int]:
 
 
 def expected(twins: Twins, name: str = "t") -> dict[int, int]:
-    """Those of the oracle."""
+    """Returns the counts of the oracle by key."""
     reference = twins.oracle.tables[name].admission.keys
     return {k: n for bucket in reference.buckets for k, (_, n) in bucket.items()}
 
@@ -152,7 +152,7 @@ def test_shared_arrays_and_clear(platform, counts):
         jde.TableConfig(name, dim=DIM, capacity=256, admission=rule)
         for name, rule in zip("tu", rules, strict=True)
     ]
-    # As many words, but another counter: arrays of its own.
+    # It has as many words, but another counter, so it gets arrays of its own.
     alike = Frequency(2, Sketch(2 * 2176))
     tables.append(jde.TableConfig("v", dim=DIM, capacity=256, admission=alike))
     twins = Twins(*tables, share_arrays=True)

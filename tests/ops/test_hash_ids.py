@@ -28,7 +28,7 @@ def expected(values, salt=0):
 
 
 def test_the_reference_is_siphash():
-    """The example of the paper: key 00 to 0f, message 00 to 0e."""
+    """The paper has this example: key 00 to 0f, message 00 to 0e."""
     assert siphash24(bytes(range(16)), bytes(range(15))) == 0xA129CA6149BE45E5
 
 
@@ -253,7 +253,7 @@ def test_arrow_dictionaries_and_others():
 
 
 class Capsules:
-    """What another library's column shows of itself."""
+    """Shows what another library's column shows of itself."""
 
     def __init__(self, array):
         self.array = pa.chunked_array([array])

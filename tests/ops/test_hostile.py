@@ -58,7 +58,7 @@ def make(optimizer=None, **options):
 
 
 def with_slots(residual, slots):
-    """The residual of one feature, naming these slots."""
+    """Makes the residual of one feature name these slots."""
     one = residual.features["t"]
     n = one.slots.shape[0]
     slots = np.resize(np.array(slots, np.int64).astype(np.int32), n)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The door through which 64-bit ids enter."""
+"""Checks the functions through which 64-bit ids enter."""
 
 import jax
 import numpy as np

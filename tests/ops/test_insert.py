@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.reference import hash_rank
+from oracle import hash_rank
 from support import Twins, export, gradients, keys_of_bucket, stat
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.reference import ReferenceTables
+from oracle import ReferenceTables
 from support import export
 
 

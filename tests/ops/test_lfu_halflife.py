@@ -49,7 +49,7 @@ def test_a_stream_equals_the_reference(platform, halflife):
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=40))
 def test_counts_are_sums_of_halved_uses(uses):
-    """The closed form: a use weighs 2 ** (-age / half-life)."""
+    """A use weighs 2 ** (-age / half-life), in closed form."""
     coll, state, half = _lookups(), _lookups().init(0), CONFIG.lfu_halflife
     for count in uses:
         ids = np.where(np.arange(4) < count, 7, -1)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The same first rows, bit for bit, on every platform."""
+"""Checks that first rows have the same bits on every platform."""
 
 import jax
 import numpy as np

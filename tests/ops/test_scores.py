@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The score strategies: what stands in the score and who leaves."""
+"""Checks score strategies: what stands in the score, and which row is evicted."""
 
 import jax.numpy as jnp
 import numpy as np

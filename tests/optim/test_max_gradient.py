@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What ``max_gradient`` costs in the compiled step: passes over the gradients."""
+"""Counts what ``max_gradient`` costs in the compiled step: passes over gradients."""
 
 import re
 

@@ -9,9 +9,9 @@ import optax
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.reference import round_stochastically, rounding_bits, table_seed
 from meshes import mesh_of
 from optimizer_kinds import KINDS
+from oracle import round_stochastically, rounding_bits, table_seed
 from support import Twins, export, gradients
 
 HALVES = ("bfloat16", "float16")

@@ -232,8 +232,6 @@ def test_mistakes_are_named():
         planner().plan({"a": table("a")})  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match=r"no sharders: write planner.plan\(tables\)"):
         planner().plan([table("a")], [])
-    with pytest.raises(AttributeError, match=r"write planner.plan\(tables\)"):
-        planner().collective_plan(None, [])  # pyright: ignore
     assert not hasattr(planner(), "no_such_name")
     with pytest.raises(ValueError, match="Topology.measure"):
         topology(hbm_cap=0)

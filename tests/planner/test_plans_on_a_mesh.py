@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan says of arrays and exchanges is what a mesh does with it."""
+"""A mesh does with arrays and exchanges what a plan says of them."""
 
 import dataclasses
 

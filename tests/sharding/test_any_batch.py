@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Any ids, any bags, any mesh: the oracle is told nothing of devices."""
+"""Any ids, any bags, any mesh: the oracle knows nothing of devices."""
 
 import functools
 from typing import Any

@@ -9,8 +9,8 @@ import pytest
 from jax.sharding import PartitionSpec
 
 import jax_dynemb as jde
-from jax_dynemb.reference import ReferenceTables
 from meshes import grid, mesh_of
+from oracle import ReferenceTables
 from support import export, gradients
 
 TABLES = [
@@ -67,7 +67,7 @@ def test_a_loop_of_the_users_own(mesh, checked):
         for feature, want in expected.items():
             np.testing.assert_allclose(rows[feature], want, rtol=1e-5, atol=1e-5)
         oracle.apply_gradients(residual, d_rows)
-    # The same state for what runs outside.
+    # What runs outside sees the same state.
     outside = jde.Tables(TABLES, mesh=mesh, axis="data")
     assert outside.partition_specs() == specs
     assert outside.stats(state)["t/rows"] == oracle.stats()["t/rows"]

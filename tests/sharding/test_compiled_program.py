@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a sharded step compiles to: in place everywhere, and no other collectives."""
+"""A sharded step compiles in place everywhere, and with no other collectives."""
 
 import dataclasses
 import functools
@@ -53,9 +53,9 @@ def test_a_step_is_in_place_with_three_exchanges():
     entry, loops = collectives(step.lower(state, batch()).compile().as_text())
     # Ids, with which travels how many there are; rows and gradients.
     assert entry == {"all-to-all": 3}
-    # Further rounds send ids again with the gradients, and five small numbers, of which
-    # two go together.
-    assert loops == {"all-to-all": 4, "all-reduce": 8}
+    # Further rounds of a lookup send slots back, those of an update send ids again with
+    # the gradients; and five small numbers, of which two go together.
+    assert loops == {"all-to-all": 5, "all-reduce": 8}
 
 
 BATCH = 512  # a row has 192 bytes or more, so nothing else is as large as rows
@@ -244,7 +244,7 @@ def test_sums_travel_in_the_same_exchanges():
 
 
 def bytes_sent(text: str) -> list[int]:
-    """Of each all_to_all of a lowered program."""
+    """Lists the bytes of each all_to_all of a lowered program."""
     sent = []
     for shape in re.findall(
         r'"?stablehlo.all_to_all.*?\((tensor<[^>]*>)\)', text, re.S

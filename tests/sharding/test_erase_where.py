@@ -152,7 +152,7 @@ def test_columns_in_other_slots():
 
 
 def _moved(state, shard: int):
-    """The slots of each bucket of one shard in the opposite order."""
+    """Reverses the order of the slots of each bucket of one shard."""
     buckets = state.index.shape[0] // 8
     own = slice(shard * buckets, (shard + 1) * buckets)
     index, values = np.array(state.index), np.array(state.values)

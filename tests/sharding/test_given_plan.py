@@ -3,9 +3,13 @@
 """``Tables(plan=...)``: tables lie where the plan says, and learn as on one device."""
 
 import dataclasses
+import re
+import string
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import jax_dynemb as jde
 from meshes import mesh_of
@@ -43,7 +47,7 @@ def test_a_plan_of_other_tables_is_followed():
         [table(f"t{n}", sharding=s, pooling_factors=(n + 1,)) for n, s in pairs],
         mesh=mesh_of(4),
     )
-    # The same tables without a sharding or a cost of their own.
+    # These tables have no sharding or cost of their own.
     bare = [table(f"t{n}") for n, _ in pairs]
     second = jde.Tables(bare, mesh=mesh_of(4), plan=first.plan())
     assert where(second) == where(first)
@@ -105,6 +109,40 @@ def test_a_grown_collection_keeps_its_plan():
 def test_plans_that_no_arrays_have_are_refused(given, fix):
     with pytest.raises(ValueError, match=fix):
         jde.Tables([table(n) for n in "abcdefg"], mesh=mesh_of(4), plan=given)
+
+
+def followed(error: str, shards: dict[str, tuple[int, ...]]) -> dict:
+    """The shards by table, as an error about them says; empty where it says nothing."""
+    if move := re.search(r"leaves shard (\d+) without a table like '(\w)'", error):
+        first, name = int(move[1]), move[2]
+        return shards | {name: tuple(range(first, first + len(shards[name])))}
+    use = re.search(r"table '(\w)' on the shards .*?(?:Use \[([\d, ]*)\]|$)", error)
+    assert use, error
+    return shards | {use[1]: tuple(int(n) for n in (use[2] or "").split(",") if n)}
+
+
+# Widths that divide neither the devices nor the buckets; tables of few buckets.
+@settings(max_examples=60)
+@given(
+    devices=st.sampled_from([2, 4, 6, 8]),
+    buckets=st.sampled_from([1, 2, 3, 6, 8]),
+    places=st.lists(st.tuples(st.integers(-1, 8), st.integers(1, 9)), min_size=1),
+)
+def test_what_a_refused_plan_advises_is_accepted(devices, buckets, places):
+    names = string.ascii_lowercase[: len(places)]
+    shards = {
+        n: tuple(range(a, a + k)) for n, (a, k) in zip(names, places, strict=True)
+    }
+    tables = [table(name, capacity=128 * buckets) for name in names]
+    for _ in range(9 * len(places)):
+        try:
+            coll = jde.Tables(tables, mesh=mesh_of(devices), plan=plan_of(**shards))
+        except ValueError as error:
+            shards = followed(str(error), shards)
+        else:
+            break
+    for name, mine in where(coll).items():
+        assert mine == ("table_wise", shards[name] or mine[1])
 
 
 def test_a_plan_needs_a_mesh_and_a_plan():

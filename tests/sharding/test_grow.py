@@ -63,7 +63,7 @@ def test_nothing_moves_between_devices():
     program = grown_arrays.lower(coll.engine, (("t", 2),), state["t"]).compile()
     entry, loops = collectives(program.as_text())
     assert not entry and not loops
-    # No copy of a table beside the old and the new one.
+    # There is no copy of a table beside the old and the new one.
     sizes = program.memory_analysis()
     assert sizes.temp_size_in_bytes < sizes.argument_size_in_bytes / 2
 

@@ -9,8 +9,8 @@ import pytest
 
 import jax_dynemb as jde
 from growth import TABLES, check_growth
-from jax_dynemb.reference import bucket_of
 from meshes import mesh_of
+from oracle import bucket_of
 from support import HostJagged, Twins, assert_same_rows, compiled, export
 
 SEED = 0x8D3A_51C2_9B6E_F017
@@ -59,7 +59,7 @@ def test_equals_one_device(pooled):
 
 
 def test_ids_lie_with_their_owners():
-    """The high bits of the hash with the seed choose the shard."""
+    """The shard follows from the high bits of the hash with the seed."""
     coll = jde.Tables(tables()[:2], mesh=mesh_of(8))
     ids = {name: jde.ids(np.arange(400)) for name in ("seq", "sum")}
     _, _, state = compiled(coll).lookup(coll.init(0), ids, None, None)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of rows that left between a lookup and its update are counted on a mesh."""
+"""A mesh counts gradients of rows that were evicted between lookup and update."""
 
 import dataclasses
 

@@ -132,7 +132,7 @@ def test_tables_that_share_arrays():
 
 
 def test_weight_gradients_and_micro_batches():
-    """Both ask for single ids: then rows travel, and nothing else changes."""
+    """Both need single ids: then rows travel, and nothing else changes."""
     twins = sums(jde.TableConfig("t", pooling="mean", **COMMON))
     rng = np.random.default_rng(0)
     ids, weights = {"t": rng.integers(-1, 40, (9, 3))}, {"t": rng.random((9, 3))}

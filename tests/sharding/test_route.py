@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which distinct ids a device has, for whom: all bits as in a sort of integers."""
+"""Checks distinct ids of a device and their owners: all bits, as a sort of integers."""
 
 import functools
 
@@ -15,8 +15,8 @@ from jax.sharding import PartitionSpec
 from jax_dynemb import _ffi
 from jax_dynemb.engines.hash.exchange._route import Route, route
 from jax_dynemb.ops._route import RouteTable
-from jax_dynemb.reference import bucket_of, fmix64, hash_of
 from meshes import grid
+from oracle import bucket_of, fmix64, hash_of
 
 jitted = jax.jit(route, static_argnums=(1, 2))
 MASK = 2**64 - 1
@@ -80,8 +80,8 @@ def row_wise(sizes, shards):
     return parts, len(parts) * shards
 
 
-# Few, since each is compiled anew: row-wise tables, then one of these beside two tables
-# that have a shard each (of four) and two that have two.
+# There are few, since each is compiled: row-wise tables, then one of these beside two
+# tables that have a shard each (of four) and two that have two.
 PLANS = [
     *(row_wise(sizes, n) for sizes in [(9,), (6, 0, 9), (3, 4, 5, 6)] for n in (1, 8)),
     (
@@ -95,7 +95,7 @@ PLANS = [
         12,
     ),
 ]
-# One upper half of the hash, or two: the last, and the one before.
+# There is one upper half of the hash, or two: the last, and the one before.
 TIES = [key_of(7 << 32 | lower) for lower in (0, 1, MASK >> 32)]
 LAST = [key_of(MASK - lower) for lower in (0, 1, 1 << 32)]
 KEYS = st.sampled_from([-1, -1, -2, -3, -4, 0, 1, 2, 3, fmix64(5), *TIES, *LAST])
@@ -171,7 +171,7 @@ def test_large_tables_of_different_owners(platform, size):
 
 
 def test_hashes_at_the_borders_of_owners(platform):
-    """Where the lower half of the hash decides who owns an id, or nearly does."""
+    """The lower half of the hash decides which shard owns an id, or nearly does."""
     owners = 7
     firsts = [-(-owner * 2**64 // owners) for owner in range(1, owners)]
     near = [first + step for first in firsts for step in (-(2**32), -1, 0, 1, 2**32)]

@@ -233,7 +233,7 @@ def test_a_name_that_shared_arrays_have():
 
 
 def test_optax_optimizers_that_count_are_spread():
-    """What they store once for a table has no place of its own."""
+    """A number that is stored once for a table has no place of its own."""
     tables = [table_wise(n, optimizer=optax.adam(0.01)) for n in "ab"]
     assert stacks_of(tables, 2) == {"a": 2, "b": 2}
     assert_optax_equals_one_device(tables, mesh_of(2))

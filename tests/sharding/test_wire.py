@@ -83,7 +83,7 @@ def test_rows_are_where_they_were_put(wire):
 
 
 def test_what_kernels_wrote_stays(wire):
-    """Of some pieces; the others are put beside them."""
+    """Kernels write some pieces; the others are put beside them."""
     first, second = parts(0), parts(1)
     whole = wire.filled({}, first)
     arrays = {w.array: x for w, x in zip(wire.views, whole, strict=True)}
@@ -121,7 +121,7 @@ TABLES = [
 
 @pytest.mark.parametrize("factor", [0.02, 0.5])
 def test_training_in_two_waves_equals_one_device(two_waves, factor):
-    """Of several dims and dtypes; the sums of one travel; with and without room."""
+    """Several dims and dtypes travel, and sums of one; with and without room."""
     twins = Twins(*TABLES, mesh=mesh_of(4), exchange_factor=factor)
     for seed in range(3):
         rng = np.random.default_rng(seed)

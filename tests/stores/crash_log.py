@@ -30,7 +30,7 @@ def opened(folder: Path) -> jde.stores.Log:
 
 
 def rounds(seed: int, held: dict[int, bytes]):
-    """What a process does: rows put, keys discarded, and then all rows by key."""
+    """Lists what a process does: rows put, keys discarded, and then all rows by key."""
     rng = np.random.default_rng(seed)
     held = dict(held)
     for number in range(ROUNDS):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every store does, compared with a dict."""
+"""Compares every store with a dict."""
 
 import urllib.parse
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a log keeps on disk: files shared, rewritten, refused and reclaimed."""
+"""Checks what a log keeps on disk: files shared, rewritten, refused and reclaimed."""
 
 import os
 import subprocess

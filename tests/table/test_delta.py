@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What changed since a mark, and a replica that takes it over."""
+"""Checks what changed since a mark, and a replica that takes it over."""
 
 import dataclasses
 

@@ -59,7 +59,7 @@ COUNTER = types.SimpleNamespace(capacity=1 << 16)
 
 KEEPS = {"score_strategy": Score.NO_EVICTION}
 NO_TIER = {"tier": None}
-# Strategies whose ids read other first rows while they wait, and those of the table.
+# Ids that wait read zeros with this strategy, other first rows than the table's.
 OF_ZEROS = types.SimpleNamespace(
     threshold=3, initializer_args=types.SimpleNamespace(mode="CONSTANT", value=0.0)
 )
@@ -77,8 +77,7 @@ def in_host(frames: int) -> Any:
 
 def of(**options: Any) -> jde.TableConfig:
     """Takes the defaults of a table with a size, as attributes."""
-    sizes = {"dim": 8, "max_capacity": 4096}
-    given = types.SimpleNamespace(**DEFAULTS | sizes | options)
+    given = types.SimpleNamespace(**DEFAULTS | SIZES | options)
     return jde.TableConfig.from_dynamicemb(given, "t")
 
 
@@ -88,13 +87,78 @@ def counted(threshold: int, of_each: int, counts: Any) -> Any:
     return jde.admission.Frequency(threshold, room, counts=counts)
 
 
+SIZES = {"dim": 8, "max_capacity": 4096}
+# What the defaults mean there, in the words of this library.
+OF_DEFAULTS = jde.TableConfig(
+    "t",
+    8,
+    4096,
+    max_capacity=4096,
+    grow_at=0.5,
+    score_strategy="timestamp",
+    on_full="evict",
+    initializer=jde.initializers.uniform(-1 / 64, 1 / 64),
+    eval_initializer=jde.initializers.zeros(),
+    param_dtype="float32",
+    key_dtype="int64",
+    admission=None,
+    tier=None,
+    insert=True,
+    trainable=True,
+)
+
+
 def test_the_defaults():
-    expected = jde.TableConfig(
-        "t", 8, 4096, score_strategy="timestamp", max_capacity=4096, grow_at=0.5
-    )
-    assert of() == expected
-    given = {"dim": 8, "max_capacity": 4096, "max_load_factor": 0.5}
-    assert jde.TableConfig.from_dynamicemb(given, "t") == expected
+    assert of() == OF_DEFAULTS
+
+
+@pytest.mark.parametrize("name", [name for name in DEFAULTS if name not in SIZES])
+def test_an_option_that_is_left_out_has_its_default(name):
+    """Walks the options one by one: left out, and said; alone, and among all others."""
+    value = DEFAULTS[name]
+    others = {k: v for k, v in DEFAULTS.items() if k != name}
+    for beside in (SIZES, others | SIZES):
+        for given in (beside, beside | {name: value}):
+            assert jde.TableConfig.from_dynamicemb(given, "t") == OF_DEFAULTS
+    as_attributes = types.SimpleNamespace(**others | SIZES)
+    assert jde.TableConfig.from_dynamicemb(as_attributes, "t") == OF_DEFAULTS
+
+
+# DynamicEmbInitializerArgs by mode: what is left out, and what DynamicEmb completes.
+COMPLETED: dict[str, tuple[dict[str, Any], Any]] = {
+    "no mode": ({}, jde.initializers.uniform(-1 / 64, 1 / 64)),
+    "no upper": ({"lower": -2.0}, jde.initializers.uniform(-2, 1 / 64)),
+    "no lower": ({"upper": 2.0}, jde.initializers.uniform(-1 / 64, 2)),
+    "normal": ({"mode": "NORMAL"}, jde.initializers.normal(1, 0)),
+    "constant": ({"mode": "CONSTANT"}, jde.initializers.constant(0)),
+    "truncated": (
+        {"mode": "TRUNCATED_NORMAL", "upper": 2.0},
+        jde.initializers.truncated_normal(1, 0, 0, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", COMPLETED)
+def test_an_initializer_has_the_defaults_of_what_is_left_out(case):
+    args, expected = COMPLETED[case]
+    assert of(initializer_args=args).initializer == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "fields", "ids"),
+    [
+        ({"init_capacity": 1024}, {}, 4096),  # the rows when it has grown
+        ({"init_capacity": 1024, "max_capacity": None}, {}, 1024),
+        ({"score_strategy": Score.NO_EVICTION, "init_capacity": 1024}, {}, 4096),
+        ({}, {"capacity": 16384, "max_capacity": 16384}, 16384),  # of four devices
+        ({"external_storage": lambda table: None, "init_capacity": 1024}, {}, 4096),
+    ],
+)
+def test_first_rows_are_those_of_all_ids_that_a_table_is_for(options, fields, ids):
+    given = types.SimpleNamespace(**DEFAULTS | SIZES | options)
+    config = jde.TableConfig.from_dynamicemb(given, "t", **fields)
+    bound = ids**-0.5
+    assert config.initializer == jde.initializers.uniform(-bound, bound)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +210,7 @@ def test_the_defaults():
         ({"admit_strategy": COIN}, {"admission": jde.admission.Probability(0.25)}),
         ({"admission_counter": COUNTER}, {"admission": None}),
         ({"safe_check_mode": "IGNORE"}, {"on_full": "evict"}),
+        ({"safe_check_mode": Check.WARNING}, {"on_full": "evict"}),
         ({"safe_check_mode": Check.ERROR} | KEEPS, {"on_full": "error"}),
         ({"safe_check_mode": "WARNING"} | KEEPS, {"on_full": "warn"}),
         ({"safe_check_mode": 2} | KEEPS, {"on_full": "refuse"}),
@@ -183,7 +248,7 @@ def test_a_field_that_maps(options, fields):
         ({"global_hbm_for_values": 1}, "to 4096 or more"),
         ({"local_hbm_for_values": 4095}, "local_hbm_for_values to 4096 or more"),
         ({"safe_check_mode": "ERROR"}, "on_full='error'"),
-        ({"safe_check_mode": Check.WARNING}, "on_full='warn'"),
+        ({"safe_check_mode": Check.ERROR}, "Write WARNING, or pass on_full='error'"),
         ({"safe_check_mode": "SOMETIMES"}, "ERROR, WARNING or IGNORE"),
         (
             {"admit_strategy": OF_ZEROS, "admission_counter": COUNTER},
@@ -213,16 +278,6 @@ def test_external_storage_becomes_a_tier():
     assert config.capacity == 1000 and config.max_capacity is None
 
 
-def test_every_field_is_known():
-    sizes = {"dim": 8, "max_capacity": 4096}
-    left_out = jde.TableConfig.from_dynamicemb(sizes, "t")
-    for name, value in DEFAULTS.items():
-        given = jde.TableConfig.from_dynamicemb({name: value} | sizes, "t")
-        # Their default is another one than ours, so a value that is given counts.
-        own = {"grow_at": value} if name == "max_load_factor" else {}
-        assert given == dataclasses.replace(left_out, **own), name
-
-
 # A value of each field that is not its default.
 OTHERS: dict[str, Any] = {
     "embedding_dtype": "torch.float16",
@@ -238,7 +293,7 @@ OTHERS: dict[str, Any] = {
     "max_load_factor": 0.75,
     "score_strategy": "STEP",
     "bucket_capacity": 64,
-    "safe_check_mode": "WARNING",
+    "safe_check_mode": "ERROR",
     "global_hbm_for_values": 2**14,
     "external_storage": object,
     "index_type": "torch.int32",

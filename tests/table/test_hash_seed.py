@@ -11,7 +11,7 @@ import pytest
 
 import jax_dynemb as jde
 from growth import TABLES, check_growth
-from jax_dynemb.reference import bucket_of, hash_of
+from oracle import bucket_of, hash_of
 from support import Twins, assert_same_rows, compiled, export, gradients, key_of_hash
 
 SEED = 0x8D3A_51C2_9B6E_F017
@@ -45,7 +45,7 @@ def after_the_attack(config: jde.TableConfig) -> tuple[bool, dict[str, int | flo
 def test_crafted_ids_evict_a_victim_of_a_table_without_a_seed(platform):
     stays, stats = after_the_attack(CONFIG)
     assert not stays
-    # Each batch has filled one bucket anew; 372 of its 500 ids were refused.
+    # Each batch has filled one bucket again; 372 of its 500 ids were refused.
     assert stats["t/fullest_bucket"] == 128 and 7 * 128 <= stats["t/evicted"] < 8 * 128
     assert stats["t/refused"] == 8 * 500 - 8 * 128
     assert stats["t/mean_bucket"] < 65
@@ -68,7 +68,7 @@ DIFFERENCES = [
 
 
 def xored(key: int, seed: int) -> int:
-    """What the hash could have been: the seed xored in, between the products too."""
+    """Hashes otherwise: the seed xored in, between the products too."""
     seed &= MASK
     u = (key ^ seed) & MASK
     y = (u ^ u >> 33) * 0xFF51AFD7ED558CCD & MASK
@@ -80,7 +80,7 @@ def xored(key: int, seed: int) -> int:
     "hashed, least, most", [(xored, 10, 60), (hash_of, 0, 4)], ids=["xor", "ours"]
 )
 def test_pairs_with_chosen_differences(hashed, least, most):
-    """Who knows the code, not the seed, has no pair that meets more often than others.
+    """Without the seed no reader of the code finds pairs that meet more often.
 
     Of 4,000 pairs 0.25 meet by chance in one of 2**14 buckets. With a seed that is
     xored in, differences that pass the products would do so 40 to 110 times as often.

@@ -46,7 +46,7 @@ def two_lookups(coll, repeats=1):
 
 
 def expected(coll, state, repeats):
-    """What rows become, and how many gradients have no row any more."""
+    """Computes what rows become, and how many gradients have no row any more."""
     alive = set(export(coll, state, "t"))
     rows = {k: -repeats * 1.0 if k < 1000 else -repeats * 10.0 for k in alive}
     lost = sum(k not in alive for k in (*OLD, *NEW))

@@ -86,7 +86,7 @@ def state():
 
 @pytest.fixture(scope="module")
 def rows(state):
-    """What ``export`` gives, by table; each state with every dtype."""
+    """Reads what ``export`` gives, by table; each state with every dtype."""
     result = {name: export(COLL, state, name) for name in NAMES}
     dtypes = {
         str(array.dtype)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is returned by feature is in the order of the configs, whoever sorts dicts."""
+"""Results by feature are in the order of the configs, even if JAX sorts dicts."""
 
 import itertools
 
@@ -11,7 +11,7 @@ import pytest
 
 import jax_dynemb as jde
 
-# Neither the order of the alphabet nor that of any batch below.
+# The order is neither that of the alphabet nor that of any batch below.
 TABLES = [
     jde.TableConfig("zoo", 4, 256, feature_names=("m", "b"), pooling="sum"),
     jde.TableConfig("art", 4, 256, feature_names=("y", "c"), pooling="sum"),

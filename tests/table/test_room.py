@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from jax_dynemb._table_sizes import buckets_for, room_for
-from jax_dynemb.reference import bucket_of
+from oracle import bucket_of
 
 SLOTS = 128
 SIZES = [*range(1, 1500), *np.unique(np.geomspace(1500, 2**37, 600).astype(int))]

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 import jax_dynemb as jde
 from growth import grow
 from strategies import crowd, crowded_batch
-from support import Twins, assert_stats, gradients, to_device
+from support import Twins, assert_stats, came_back, gradients, to_device
 
 # Gradients pile up over many steps of float32 here and of float64 there.
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-4}
@@ -96,7 +96,7 @@ class TableMachine(RuleBasedStateMachine):
     def apply(self, seed):
         residual, expected, shapes = self.pending
         self.pending = None
-        if not self._came_back(expected):
+        if not came_back(self.twins.oracle, expected):
             d_rows = {f: gradients(shape, seed) for f, shape in shapes.items()}
             self.twins.apply((residual, expected), d_rows)
 
@@ -108,7 +108,7 @@ class TableMachine(RuleBasedStateMachine):
             self.lookup(size, seed + 7 * n, 3)
             lookups.append(self.pending)
         self.pending = None
-        if any(self._came_back(expected) for _, expected, _ in lookups):
+        if any(came_back(self.twins.oracle, expected) for _, expected, _ in lookups):
             return
         residuals, expected, shapes = zip(*(lookups[n] for n in order), strict=True)
         d_rows = [
@@ -116,19 +116,6 @@ class TableMachine(RuleBasedStateMachine):
             for n, one in enumerate(shapes)
         ]
         self.twins.apply((list(residuals), list(expected)), d_rows)
-
-    def _came_back(self, residual) -> bool:
-        """Whether a row left after the lookup and its key was stored again.
-
-        The new row may lie in the old slot or in another: whether the update
-        reaches it is not defined.
-        """
-        oracle = self.twins.oracle
-        return any(
-            oracle.tables[oracle.features[feature]].get(key) not in (row, None)
-            for feature, r in residual.items()
-            for key, row in r.rows.items()
-        )
 
     @rule(seed=SEEDS)
     def find(self, seed):

@@ -8,11 +8,9 @@ import pathlib
 import sys
 
 import jax
-import pytest
 
 import jax_dynemb as jde
 from jax_dynemb import _ffi
-from tests.meshes import mesh_of
 
 LIBRARY = str(pathlib.Path(jde.__file__).parent)
 # Comprehensions are functions of their own before Python 3.12 only.

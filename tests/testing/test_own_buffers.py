@@ -116,7 +116,7 @@ def test_tables_above_stores():
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
 def donated(coll: jde.Tables, state):
-    """What any donated call asks of its arguments."""
+    """Makes arguments as any donated call requires them."""
     del coll
     return jax.tree.map(jnp.copy, state)
 

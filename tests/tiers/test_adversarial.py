@@ -48,7 +48,7 @@ def test_everything_is_pinned(platform):
 
 
 def test_everything_is_pinned_above_a_store():
-    """No row leaves a pinned table; rows below stay there, and are not lost."""
+    """A pinned table evicts no row; rows below stay there, and are not lost."""
     walk, batches = Walk(jde.stores.Memory(PLAIN)), cold_batches(1, 60)
     with walk.feed(batches) as feed:
         walk.run(feed, batches[:40])

@@ -102,7 +102,7 @@ def test_refused_rows_have_a_bound():
 
 
 def test_a_full_log_refuses_and_counts(tmp_path):
-    """What it refuses waits in memory: no row is lost, and none is an older one."""
+    """Rows that it refuses wait in memory: none is lost, and none is an older one."""
     batches = cold_batches(3, 150)
     log = jde.stores.Log(tmp_path, PLAIN, disk_gigabytes=7e-5)
     walk = Walk(log)

@@ -54,8 +54,8 @@ def take(twins: Twins, tolerance: dict) -> int:
 
 
 ALL = list(range(900))
-# A table of 256 slots has two buckets. With the ids of one of them it is known who gets
-# the last places of a ring.
+# A table of 256 slots has two buckets. With the ids of one of them it is known
+# which one gets the last places of a ring.
 FIRST = keys_of_shard(0, 2, 600)
 
 

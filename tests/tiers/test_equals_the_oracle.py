@@ -13,7 +13,7 @@ OPTIMIZERS = {
     "adam": jde.optim.adam(0.01),
     "rowwise_adagrad": jde.optim.rowwise_adagrad(0.1),
 }
-# So few rows on their way home that most updates take several rounds.
+# There is room for so few rows on their way home that most updates take several rounds.
 SPILL = 40
 
 

@@ -85,7 +85,7 @@ def test_a_stack_on_a_mesh_grows_together():
 
 
 def test_rings_and_holds_stay(platform):
-    """What has departed is still in the ring, and what is held stays."""
+    """Rows that have departed stay in the ring, and held ones stay held."""
     walk = Walk(jde.stores.Memory(PLAIN))
     batches = cold_batches(1, 90)
     with walk.feed(batches) as feed:

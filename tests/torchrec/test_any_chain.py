@@ -49,7 +49,7 @@ def truths(draw: Any, prefix: str = "k", batch: int | None = None) -> Truth:
 
 
 def tensor_of(truth: Truth, capacity: Any) -> Any:
-    """The tensor with these bags."""
+    """Builds the tensor with these bags."""
     flat = [entry for _, bags in truth.bags for bag in bags for entry in bag]
     values = np.array([i for i, _ in flat], np.int64)
     weights = np.array([w for _, w in flat], np.float32)

@@ -43,7 +43,7 @@ def batch(seed: int, capacity: Any) -> Any:
 
 
 def plain(kjt: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The same bags without KeyedJaggedTensor."""
+    """Makes the same bags without KeyedJaggedTensor."""
     ids, weights = {}, {}
     for key, jt in kjt.to_dict().items():
         ids[key] = jde.Jagged(jde.ids(jt.values()), jnp.asarray(jt.lengths()))
@@ -192,7 +192,7 @@ def test_small_tables_lie_on_every_device():
         for devices in (1, 8)
     )
     sizes = [
-        [table.capacity for table in module.embedding_bag_configs()]
+        [table.capacity for table in module.coll.tables.values()]
         for module in (one, eight)
     ]
     assert sizes == [[256, 256, 2048, 3072], [1024, 1024, 2048, 3072]]

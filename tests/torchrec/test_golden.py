@@ -89,7 +89,7 @@ def tell(tensor: Any, name: str) -> Any:
 
 
 def jagged_op(case: OpCase) -> Any:
-    """What a method of JaggedTensor or a constructor gives."""
+    """Returns what a method of JaggedTensor or a constructor gives."""
     if case.op == "empty":
         return JT.empty(**case.input)
     if case.op in ("from_dense", "from_dense_lengths"):
@@ -101,7 +101,7 @@ def jagged_op(case: OpCase) -> Any:
 
 
 def keyed_jagged_op(case: OpCase, capacity: Any = None) -> Any:
-    """The same for KeyedJaggedTensor."""
+    """Returns the same for KeyedJaggedTensor."""
     given = case.input
     match case.op:
         case "empty":
@@ -127,7 +127,7 @@ def keyed_jagged_op(case: OpCase, capacity: Any = None) -> Any:
 
 
 def keyed_op(case: OpCase) -> Any:
-    """The same for KeyedTensor."""
+    """Returns the same for KeyedTensor."""
     match case.op:
         case "regroup" | "regroup_as_dict":
             return getattr(KT, case.op)(kts_of(case.input), **case.args)
@@ -165,7 +165,7 @@ def selected_bags(given: dict[str, Any]) -> list[Any]:
 
 
 def bags_of(lengths: np.ndarray) -> Any:
-    return JT(np.zeros(int(lengths.sum()), np.float32), lengths)
+    return JT(np.zeros(int(lengths.sum()), np.float32), lengths=lengths)
 
 
 def segment_sums(given: dict[str, Any]) -> Any:
@@ -178,7 +178,7 @@ def segment_sums(given: dict[str, Any]) -> Any:
         lengths,
         stride_per_key_per_rank=strides[:, None],
     )
-    return kjt.length_per_key().astype(np.float32)
+    return np.array(kjt.length_per_key(), np.float32)
 
 
 def inverse_of(given: dict[str, Any]) -> Any:

@@ -57,7 +57,7 @@ def load(module: Any, weights: dict[str, np.ndarray]) -> None:
 
 
 def stored(module: Any, table: str, rows: int) -> np.ndarray:
-    """The rows with ids 0 to ``rows`` - 1."""
+    """Reads the rows with ids 0 to ``rows`` - 1."""
     found = {}
     for chunk in module.coll.export(module.get_state(), table):
         found |= dict(zip(chunk.keys.tolist(), chunk.rows, strict=True))
@@ -231,7 +231,7 @@ def test_fused_params_that_are_of_the_table():
     table = config.to_table(**fields, param_dtype="bfloat16")
     assert (table.rounding, table.max_gradient) == ("stochastic", 0.5)
     _, fields = T.from_fused_params({"max_gradient": 0.5})
-    assert fields == {}  # FBGEMM clips by it only if it is told to
+    assert fields == {}  # FBGEMM clips by it only on request
 
 
 def test_optimizer_states_of_a_checkpoint():
@@ -365,7 +365,9 @@ def test_position_weights(capacity):
 def test_places_behind_the_last_weight_use_it_and_are_counted():
     module = T.PositionWeightedModule(2)
     module.position_weight.set_value(jnp.array([2.0, 3.0]))
-    jt = T.JaggedTensor(np.arange(8), np.array([4, 0, 1]))  # three places are no bag's
+    jt = T.JaggedTensor(
+        np.arange(8), lengths=np.array([4, 0, 1])
+    )  # three places are no bag's
     run = jde.nnx.jit(lambda module, jt: module(jt).weights())
     np.testing.assert_array_equal(run(module, jt)[:5], [2, 3, 3, 3, 2])
     assert module.clamped[...] == 2

@@ -32,8 +32,8 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "lengths": lambda k: k.lengths(),
     "weights": lambda k: k.packed().weights(),
     "offsets": lambda k: k.packed().offsets(),
-    "length_per_key": lambda k: k.length_per_key(),
-    "offset_per_key": lambda k: k.offset_per_key(),
+    "length_per_key": lambda k: jnp.asarray(k.length_per_key()),
+    "offset_per_key": lambda k: jnp.asarray(k.offset_per_key()),
     "getitem": lambda k: k["b"],
     "to_dict": lambda k: k.to_dict(),
     "split": lambda k: k.split([2, 0, 1]),
@@ -135,7 +135,7 @@ def test_padded_dense_is_differentiable():
     lengths = jnp.array([2, 0, 3])
 
     def loss(values, weights):
-        jt = JT(values, lengths, weights=weights)
+        jt = JT(values, weights, lengths)
         padded = jt.to_padded_dense(2) * jt.to_padded_dense_weights(2)[..., None]
         return (padded * jnp.arange(12.0).reshape(3, 2, 2)).sum()
 

@@ -12,8 +12,8 @@ import pytest
 from flax import nnx
 
 import jax_dynemb as jde
-from jax_dynemb.reference import tt_lookup, tt_row_numbers
 from meshes import mesh_of
+from oracle import tt_lookup, tt_row_numbers
 
 T = jde.torchrec
 ROWS, BATCH = 60, 8

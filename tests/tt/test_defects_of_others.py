@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What FBTT-Embedding b95947c and EL-Rec 571f540 do wrong, and a table here does not.
+"""A table here does not do what FBTT-Embedding b95947c and EL-Rec 571f540 do wrong.
 
 Other defects of theirs have their tests beside what they are about: parts of long cores
 that never move, sums in any order, dims that assert, full weights past the last row,
@@ -19,7 +19,7 @@ import pytest
 from flax import nnx
 
 import jax_dynemb as jde
-from jax_dynemb.reference import tt_core_gradients, tt_row_numbers, tt_table
+from oracle import tt_core_gradients, tt_row_numbers, tt_table
 
 ROWS, DIM = 320, 16
 ITEM = jde.TTConfig(

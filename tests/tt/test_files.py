@@ -12,8 +12,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import jax_dynemb as jde
-from jax_dynemb.reference import tt_table
 from meshes import mesh_of
+from oracle import tt_table
 
 ROWS, DIM, RATE = 320, 8, 0.25
 ITEM = jde.TTConfig(
@@ -37,7 +37,7 @@ def trained(item: jde.TTConfig, devices: int | None) -> tuple[jde.Tables, Any]:
 
 
 def rows_of(item: jde.TTConfig, state: Any) -> np.ndarray:
-    """What lookups read: the table of the cores, and what the residual has learnt."""
+    """Reads as lookups do: the table of the cores, and what the residual has learnt."""
     table = tt_table([np.asarray(core) for core in state["item"].cores])[:ROWS]
     if item.residual is not None:
         table = table - RATE * np.bincount(HOT_IDS, minlength=ROWS)[:, None]

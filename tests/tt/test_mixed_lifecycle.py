@@ -27,7 +27,7 @@ HOT = jde.TTConfig(
     compute_dtype="float32",
     residual=1024,
 )
-# Two of one shape, which share arrays on one device, and one beside them.
+# Two tables have one shape and share arrays on one device; one stands beside them.
 DYNAMIC = [
     jde.TableConfig("user", 8, 1024, optimizer=jde.optim.adam(0.1)),
     jde.TableConfig("shop", 8, 1024, optimizer=jde.optim.adam(0.1)),

@@ -20,7 +20,7 @@ ROWS, BAGS = 320, 16
 TRAIN = jde.TTConfig(
     "item", 16, ROWS, (6, 5), optimizer=jde.optim.adagrad(0.1), pooling="sum"
 )
-# Cores, their residual and a dynamic table.
+# Lists of configs: cores, their residual and a dynamic table take part.
 LISTS: dict[str, list[Any]] = {
     "cores": [TRAIN],
     "residual": [
@@ -101,6 +101,6 @@ def test_steps_of_a_module():
 
 
 def check_program(text: str) -> None:
-    """What would wait for the host: callbacks, feeds, sends to it, copies to it."""
+    """Checks that nothing waits for the host: callbacks, feeds, sends or copies."""
     for operation in ("callback", "infeed", "outfeed", "is_host_transfer", "S(5)"):
         assert operation not in text, operation

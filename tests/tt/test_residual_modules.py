@@ -12,8 +12,8 @@ import pytest
 from flax import nnx
 
 import jax_dynemb as jde
-from jax_dynemb.reference import tt_table
 from meshes import mesh_of
+from oracle import tt_table
 
 T = jde.torchrec
 ROWS, DIM, RATE = 60, 8, 0.25

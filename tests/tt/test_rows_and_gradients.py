@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jax_dynemb as jde
-from jax_dynemb.reference import (
+from oracle import (
     tt_core_gradients,
     tt_lookup,
     tt_row_numbers,

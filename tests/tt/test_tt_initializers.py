@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.reference import tt_table
+from oracle import tt_table
 
 LAWS = {
     "tail_normal": jde.tt.tail_normal,

@@ -42,7 +42,7 @@ struct Distinct {
     reader.expect(args.num_ids <= kMostIds, "a call has at most 2^30 - 1 ids");
   }
 
-  // Of a call with ids {numbers, limit}.
+  // The call has the ids {numbers, limit}.
   static size_t scratch_bytes(CallShape const& shape) {
     if (shape.ids.size() != 2) return 0;
     DistinctArgs args{};

@@ -49,7 +49,7 @@ constexpr bool has_scratch(long) {
 template <class Operation>
 class Handler {
  public:
-  // A call about tables.
+  // This call is about tables.
   template <class... More>
   ffi::Error operator()(backend::Context context, ffi::RemainingArgs const& operands,
                         ffi::RemainingRets const& results, IntAttr tables, FloatAttr initializers,

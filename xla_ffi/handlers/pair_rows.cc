@@ -29,7 +29,7 @@ bool is_bfloat16(ffi::AnyBuffer const& buffer) {
   return value_type_of(buffer) == ValueType::kBFloat16;
 }
 
-// What both calls begin with.
+// Both calls begin with the same factors.
 template <class Args>
 void read_factors(BufferReader& reader, Args& args, PairAttributes const& given) {
   auto const prefix = reader.next_arg(BufferRule::kPrefix);

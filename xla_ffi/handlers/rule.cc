@@ -13,7 +13,7 @@ namespace {
 
 auto bind_rule() { return bind_table().Attr<int64_t>("fields"); }
 
-// What both calls begin with.
+// Both calls begin with the same buffers.
 bool read_rule_of(BufferReader& reader, TableAttrs const& attrs, int64_t fields, bool aliased,
                   RuleArgs& args) {
   constexpr int64_t kAllFields = kRuleComparisons | kAnySuffices;

@@ -15,7 +15,7 @@
 namespace dynemb {
 namespace {
 
-// Table `number` of a call.
+// Describes table `number` of a call.
 struct CallTable {
   TableAttrs const& attrs;
   int32_t number;
@@ -76,7 +76,8 @@ class TierReader {
     tier_.counters = data<uint64_t>(reader_.next_aliased(BufferRule::kTierCounters));
   }
 
-  // After the rows. With `whole` the record must be that of the table's row and states.
+  // Home records come after the rows. With `whole` the record must be that of the table's row and
+  // states.
   void homes(bool whole = true) {
     auto const homes = reader_.next_arg(BufferRule::kHomes);
     tier_.homes = data<uint8_t>(homes);
@@ -127,7 +128,7 @@ void read_each(BufferReader& reader, TableAttrs const& attrs, Args& args, Read c
   }
 }
 
-// What promote and fetch take before anything of their own.
+// promote and fetch take these before anything of their own.
 template <class OfTable>
 void read_moved(BufferReader& reader, CallTable const& of, OfTable& args) {
   TierReader tier(reader, of, args.table, args.tier);
@@ -210,7 +211,7 @@ struct Fetch {
   }
 };
 
-// A list of slots and one of rows, side by side. Returns how many there are.
+// Reads a list of slots and one of rows, side by side. Returns how many there are.
 int64_t read_list(BufferReader& reader, int32_t const*& slots, int32_t const*& rows) {
   reader.sizes().forget(kNumSlots);
   auto const first = reader.next_arg(BufferRule::kSlotsOfRows);
@@ -219,7 +220,7 @@ int64_t read_list(BufferReader& reader, int32_t const*& slots, int32_t const*& r
   return static_cast<int64_t>(first.element_count());
 }
 
-// What write_back and swap_rows take.
+// write_back and swap_rows both take this.
 void read_write_back(BufferReader& reader, CallTable const& of, WriteBackTable& args) {
   TierRef tier{};
   TierReader arrays(reader, of, args.table, tier);

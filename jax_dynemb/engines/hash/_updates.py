@@ -23,7 +23,12 @@ from jax_dynemb.engines.hash._hash_tables import (
 )
 from jax_dynemb.engines.hash._lookups import find_here
 from jax_dynemb.engines.hash.layouts import Layout, Stack, states_of
-from jax_dynemb.engines.hash.strategies import Update, by_strategy, strategy_of
+from jax_dynemb.engines.hash.strategies import (
+    LookupGradients,
+    Update,
+    by_strategy,
+    strategy_of,
+)
 from jax_dynemb.engines.shard import (
     RowGradients,
     check_hyper,
@@ -45,6 +50,7 @@ from jax_dynemb.optim.interface import NoUpdate
 
 _ALL = PartitionSpec()
 Gradients = list[dict[str, Any]]
+Joined = tuple[Residual, dict[str, FeatureGradient]]  # of one lookup
 
 
 class Updates(HashTables):
@@ -65,9 +71,6 @@ class Updates(HashTables):
 
         def body(state, lookups, gradients, numbers):
             features = self._joined(lookups, gradients)
-            only = lookups[0] if len(lookups) == 1 else None
-            if only is not None and _stacked_axes(only):
-                only = None
             given = {s.name: _own_hyper(layout, s, state, numbers) for s in used}
             stamps = join_stamps([one.stamps for one in lookups])
 
@@ -82,7 +85,7 @@ class Updates(HashTables):
                 ]
                 return dict(states) | update_rows(mine, states, features, given, stamps)
 
-            new = _apply(layout, used, features, only, state, Update(update, stamps))
+            new = _apply(layout, used, features, state, Update(update, stamps))
             return restore_untouched(layout, used, names, state, new)
 
         specs = layout.state_specs(used)
@@ -119,7 +122,7 @@ class Updates(HashTables):
                 result.update(row_gradients(features, sums))
                 return dict(states) | new
 
-            of_all = layout, used, features, None, state
+            of_all = layout, used, features, state
             new = _apply(*of_all, Update(reduce, stamps), all_fits=True)
             return result, new
 
@@ -192,42 +195,43 @@ class Updates(HashTables):
 
     def _joined(
         self, lookups: Sequence[Residual], gradients: Gradients
-    ) -> list[FeatureGradient]:
-        """Lists what one device has of residuals and gradients, for all lookups."""
-        features, several = [], len(lookups) > 1
+    ) -> list[Joined]:
+        """Puts what one device has of residuals and gradients together, by feature."""
+        result, several = [], len(lookups) > 1
         for one, given in zip(lookups, gradients, strict=True):
+            features = {}
             for name, each in one.features.items():
                 config = self.catalog.config_of(name)
-                limit = config.max_gradient
-                features.append(
-                    join_gradient(each, given[name], config.dim, limit, several)
+                features[name] = join_gradient(
+                    each, given[name], config.dim, config.max_gradient, several
                 )
-        return features
+            result.append((one, features))
+        return result
 
 
 def _runs_at_once(config: TableConfig) -> bool:
     """Tells whether an update is one program outside of jit on one device, too."""
-    return config.tier is not None or not hasattr(config.optimizer, "kind")
+    return config.tier is not None or not config.optimizer.kind
 
 
 def _apply(
     layout: Layout,
     used: Sequence[Stack],
-    features: Sequence[FeatureGradient],
-    only: Residual | None,
+    lookups: Sequence[Joined],
     state: States,
     update: Update,
     all_fits: bool = False,
 ) -> States:
-    """Brings gradients to the rows' owners; ``only`` is the residual, if it is one."""
+    """Brings gradients to the rows' owners, for each strategy those of its tables."""
     new = dict(state)
     for name, strategy, tables in by_strategy(layout, [s.local for s in used]):
-        names = {table.name for table in tables}
-        mine = [f for f in features if f.layout.table in names]
-        kept = None if only is None else only.kept.get(name)
-        new = strategy.apply_gradients(
-            layout, tables, mine, kept, new, update, all_fits
-        )
+        names, own = {table.name for table in tables}, []
+        for one, features in lookups:
+            mine = [n for n, f in features.items() if f.layout.table in names]
+            if mine:
+                pairs = [one.features[n] for n in mine], [features[n] for n in mine]
+                own.append(LookupGradients(*pairs, one.kept.get(name)))
+        new = strategy.apply_gradients(layout, tables, own, new, update, all_fits)
     return new
 
 
@@ -244,7 +248,7 @@ def _own_hyper(
     if len(by_table) == 1:
         return by_table[stack.tables[0].name]
     for table in stack.tables:
-        if hasattr(table.optimizer, "kind"):
+        if table.optimizer.kind:
             check_hyper(table, by_table[table.name])
     names = {name for numbers in by_table.values() for name in numbers}
     if names:

@@ -4,18 +4,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Protocol
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb import _ffi
 from jax_dynemb._is_whole import is_whole
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy, TableConfig
-from jax_dynemb.engines.shard._counters import counter_values
+from jax_dynemb.engines.shard._counters import counter_values, set_counters
 from jax_dynemb.ops import TableState
 
 # Scores with the clock in their low word only (core/score.h). Names will do as well,
@@ -90,23 +86,4 @@ def set_score(
             f"Table '{table.name}': score {score} is not in [{least}, 2**62 - 2**32): "
             "rows that were used already would look newer than those used next."
         )
-    return with_number(state, rows, "clock", score - 1)
-
-
-def with_number(
-    state: TableState, rows: slice, counter: str, number: int
-) -> TableState:
-    """Sets a counter that is the same for all shards of a table.
-
-    Args:
-      state: its arrays.
-      rows: of their counters.
-      counter: its name.
-      number: below 2**64.
-    """
-    # Elementwise, which a mesh with explicit axes takes as it is.
-    is_it = np.zeros(state.counters.shape, bool)
-    is_it[rows, _ffi.code("counters", counter)] = True
-    counters = jnp.where(is_it, words_of([number])[0], state.counters)
-    counters = jax.device_put(counters, state.counters.sharding)
-    return dataclasses.replace(state, counters=counters)
+    return set_counters(state, {"clock": score - 1}, rows)

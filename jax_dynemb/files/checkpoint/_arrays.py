@@ -15,22 +15,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.checkpoint._checksums import of_checkpoint
 from jax_dynemb.files.checkpoint._layout import ITEM
 from jax_dynemb.files.checkpoint._pieces import DESCRIPTION, Grid
 from jax_dynemb.files.disk import disk_errors
-from jax_dynemb.files.integrity import file_bytes, read_json
+from jax_dynemb.files.integrity import DamagedFileError, file_bytes, read_json
 
 _BFLOAT16 = "bfloat16"  # which NumPy alone does not know
 
 
 class StoredArray:
-    """One array of a checkpoint.
-
-    Args:
-      step_directory: of the checkpoint.
-      name: the array's path, joined by "/".
+    """Reads one array of a checkpoint, named by its path, joined by "/".
 
     Raises:
       DamagedFileError: its description can not be, or a chunk is missing or has
@@ -62,11 +57,7 @@ class StoredArray:
         return self._array.chunk_layout.read_chunk.shape[0]
 
     def expect(self, dtype: str, *shape: int | None) -> None:
-        """Compares dtype and shape; None is any size.
-
-        Raises:
-          DamagedFileError: they differ.
-        """
+        """Refuses another dtype or shape with DamagedFileError; None is any size."""
         sizes = zip(self.shape, shape, strict=False)
         fits = len(shape) == len(self.shape) and all(w in (None, g) for g, w in sizes)
         if not fits or self.dtype != jnp.dtype(dtype):
@@ -78,11 +69,7 @@ class StoredArray:
                 raise DamagedFileError(self.path / DESCRIPTION, problem)
 
     def read(self, first: int, last: int) -> Any:
-        """Starts to read some rows.
-
-        Returns:
-          A function that waits for them.
-        """
+        """Starts to read some rows; returns a function that waits for them."""
         future = self._array[first:last].read()
 
         def result() -> np.ndarray:
@@ -104,14 +91,9 @@ class StoredArray:
 
 
 def check_array(path: Path, expected: np.dtype | None = None) -> Grid:
-    """Compares the chunks of an array with their description; no chunk may be missing.
+    """Refuses an array whose chunks are missing, compressed or of other sizes.
 
-    Args:
-      path: the directory of the array.
-      expected: what its numbers should be, where that is known.
-
-    Raises:
-      DamagedFileError: one is, or its size is another, or the array is compressed.
+    ``expected`` is the dtype of its numbers, where that is known.
     """
     fields = read_json(path / DESCRIPTION)
     shape, chunks = fields.wholes("shape"), fields.wholes("chunks")
@@ -148,14 +130,9 @@ def check_array(path: Path, expected: np.dtype | None = None) -> Grid:
 
 
 def check_like(path: Path, like: Any) -> None:
-    """The same, and compares shape and dtype with what is read into.
+    """Compares an array like ``check_array``, and its shape and dtype with a target.
 
-    Args:
-      path: the directory of the array.
-      like: of the array; of a random key or of plain Python nothing is compared.
-
-    Raises:
-      DamagedFileError: they differ, or see ``check_array``.
+    Of a random key or of plain Python nothing is compared.
     """
     known = isinstance(like, jax.ShapeDtypeStruct | np.ndarray)
     if not known or jnp.issubdtype(like.dtype, jax.dtypes.extended):

@@ -25,11 +25,7 @@ _AT_ONCE = 1 << 16
 
 
 class Commits(Protocol):
-    """Describes a feed, of ``jde.tiers`` or ``jde.nnx``: it has the stores of tables.
-
-    Attributes:
-      stores: by table name.
-    """
+    """Describes a feed of ``jde.tiers`` or ``jde.nnx``: it has the stores of tables."""
 
     @property
     def stores(self) -> Mapping[str, Store]: ...
@@ -42,19 +38,9 @@ class Commits(Protocol):
 def commit(
     feed: Commits | None, tree: Any, places: Mapping[Path, Place], step: int
 ) -> dict[str, str]:
-    """Commits the stores below the tables of a tree.
+    """Commits the stores below a tree's tables; tags by the spelled path of each.
 
-    Args:
-      feed: of these tables.
-      tree: that is saved.
-      places: of the tables.
-      step: of the checkpoint.
-
-    Returns:
-      The tag of the commit, by the spelled path of each table with a store.
-
-    Raises:
-      ValueError: there are stores and no feed, or the feed is of other tables.
+    ValueError if there are stores and no feed, or the feed is of other tables.
     """
     below = {at: p for at, p in places.items() if has_store(p)}
     if not below and feed is None:
@@ -88,14 +74,7 @@ def open_commits(
 ) -> dict[Path, Store]:
     """Opens the commits that belong to a checkpoint, once all stores are checked.
 
-    Args:
-      folder: of the checkpoint.
-      fields: the JSON beside its arrays.
-      stores: by table name, as given.
-      places: of the tables of the tree.
-
-    Returns:
-      By path, the stores of tables that have one now, or had one in the checkpoint.
+    Returns, by path, the stores of tables that have one now or had one then.
 
     Raises:
       FileNotFoundError: a store has no such commit.
@@ -151,22 +130,7 @@ def put_left_out(
     table: str,
     store: Store,
 ) -> str | None:
-    """Puts the rows of a checkpoint into the store that a table had no room for.
-
-    Args:
-      folder: of the checkpoint.
-      fields: the JSON beside its arrays.
-      states: with the filled arrays of the table.
-      place: of the table.
-      table: its spelled path in the checkpoint.
-      store: of the table.
-
-    Returns:
-      A sentence; None if there were none.
-
-    Raises:
-      RuntimeError: the store has no room for them.
-    """
+    """Puts rows without room into the table's store; says so, or returns None."""
     held, count = _keys(place.coll, states, place.name), 0
     for chunk in _stored.open_table(folder, fields, table).chunks():
         left = part(chunk, ~np.isin(chunk.keys, held))
@@ -187,13 +151,7 @@ def put_left_out(
 def bring_up(states: States, place: Place, store: Store) -> tuple[Any, str]:
     """Inserts all rows of a store into a table that has no store below it now.
 
-    Args:
-      states: with the restored arrays of the table; these are donated.
-      place: of the table.
-      store: that the checkpoint's table had.
-
-    Returns:
-      The new arrays, and a sentence.
+    The arrays in ``states`` are donated. Returns the new arrays, and a sentence.
     """
     coll, name = place.coll, place.name
     held = _keys(coll, states, name)

@@ -6,20 +6,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from jax_dynemb._errors import DamagedFileError
-from jax_dynemb.files.integrity import Fields
+from jax_dynemb.files.integrity import DamagedFileError, Fields
 from jax_dynemb.rows import Schema
 
 _MOST = 1 << 40  # of buckets, columns or parts
 
 
 def check_schema(fields: Fields) -> None:
-    """Checks what a file says about a table, before ``Schema.from_json`` reads it.
-
-    Raises:
-      DamagedFileError: an entry is missing or of another type, or the name could not
-        be that of a file.
-    """
+    """Checks what a file says about a table, before ``Schema.from_json`` reads it."""
     for field in dataclasses.fields(Schema):
         needed = field.name in ("name", "dim", "optimizer", "states")
         if not needed and field.name not in fields:

@@ -17,13 +17,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_dynemb._errors import DEFAULT_FIX, DamagedFileError
 from jax_dynemb.files.checkpoint._together import share
 from jax_dynemb.files.disk import disk_errors, entry_of, write_side_file
 from jax_dynemb.files.integrity import (
+    DEFAULT_FIX,
     FIX,
     NAME,
     Advance,
+    DamagedFileError,
     Entry,
     altered,
     read_entries,
@@ -64,14 +65,9 @@ def verify_checksums(
 ) -> None:
     """Reads every file and compares; of several processes each reads a part.
 
-    Args:
-      directory: of the files.
-      later: says of a file's name that ``checker`` will see its bytes.
-      advance: called with numbers of bytes that have been read.
-
-    Raises:
-      DamagedFileError: a file is missing, too short, altered or without checksums; it
-        names the file.
+    ``later`` says of a name that ``checker`` will see its bytes; ``advance`` counts
+    bytes. DamagedFileError names the file that is missing, altered or without
+    checksums.
     """
     with of_checkpoint():
         entries = _entries(directory)
@@ -121,16 +117,7 @@ def of_checkpoint() -> Iterator[None]:
 
 
 def check_links(directory: Path) -> None:
-    """Refuses links that lead out of a checkpoint, which other programs could change.
-
-    The directory itself may be one.
-
-    Args:
-      directory: of the files.
-
-    Raises:
-      DamagedFileError: a file or directory below is such a link.
-    """
+    """Refuses links below a directory that lead to where other programs write."""
     inside = directory.resolve()
     for folder, folders, files in os.walk(directory):
         for path in (Path(folder, name) for name in (*folders, *files)):

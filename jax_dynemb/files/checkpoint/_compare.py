@@ -31,7 +31,6 @@ class Plan:
         "scores".
       `emptied`: sketches and logs of tables that begin again.
       `padded`: counters of earlier versions, with the shapes that they were saved in.
-      `notes`: for the user.
     """
 
     directly: list[Path] = dataclasses.field(default_factory=list)
@@ -50,14 +49,9 @@ def plan(
     trains: Collection[Path],
     strict: bool,
 ) -> Plan:
-    """Compares.
+    """Compares a checkpoint with a tree, and plans how each leaf is restored.
 
-    Args:
-      fields: of the checkpoint.
-      leaves: of the tree.
-      places: of its dynamic tables.
-      trains: the counters of its tensor trains.
-      strict: see ``restore``.
+    ``trains`` are the counters of tensor trains; ``strict`` is as of ``restore``.
 
     Raises:
       ValueError: something can not be restored, or only with ``strict=False``.

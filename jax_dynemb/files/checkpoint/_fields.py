@@ -8,23 +8,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.checkpoint._check_schema import check_schema
 from jax_dynemb.files.checkpoint._checksums import of_checkpoint
 from jax_dynemb.files.checkpoint._index import FIRST
 from jax_dynemb.files.checkpoint._layout import ITEM, SCHEMA_FILE
-from jax_dynemb.files.integrity import Fields, check_version, is_whole, read_json
+from jax_dynemb.files.integrity import (
+    DamagedFileError,
+    Fields,
+    check_version,
+    is_whole,
+    read_json,
+)
 
 _WORDS = 1 << 16  # more than a bucket can have
 
 
 def read_fields(step_directory: Path) -> Mapping[str, Any]:
-    """The JSON beside the arrays.
-
-    Raises:
-      DamagedFileError: it is of a newer version, or of another step, or not as
-        ``save`` writes it.
-    """
+    """Reads the JSON beside the arrays, of this step and of a known version."""
     with of_checkpoint():
         fields = read_json(step_directory / ITEM / SCHEMA_FILE)
         check_version(fields)

@@ -93,14 +93,7 @@ class Slots(NamedTuple):
 def split_index(
     index: np.ndarray, layout: Mapping[str, int], score_strategy: str, clock: int
 ) -> Slots:
-    """Reads the slots of some buckets.
-
-    Args:
-      index: uint32[buckets, words].
-      layout: see ``layout_of``.
-      score_strategy: of the table.
-      clock: of its latest lookup.
-    """
+    """Reads the slots of some buckets from uint32[buckets, words]."""
 
     def column(first: int, step: int) -> np.ndarray:
         low = first + step * np.arange(layout["bucket_capacity"])

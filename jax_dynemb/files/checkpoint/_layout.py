@@ -28,11 +28,7 @@ _STEP = re.compile("0|[1-9][0-9]{0,18}")
 
 
 def resolved(directory: Directory) -> Path:
-    """Returns the absolute path of a directory.
-
-    Raises:
-      ValueError: it is an address of something else.
-    """
+    """Returns the absolute path of a directory; ValueError if it is another address."""
     if "://" in os.fspath(directory):
         raise ValueError(
             f"{directory} is not a directory of this machine's file systems. Mount it, "
@@ -76,12 +72,7 @@ def robbed(directory: Directory) -> list[int]:
 
 
 def whole_step(step: Any) -> int:
-    """Converts a step to an int.
-
-    Raises:
-      TypeError: it is no whole number: a bool, a float, a string.
-      ValueError: it is negative, or too large for the name of a directory.
-    """
+    """Converts a step to an int that can name a directory; refuses all else."""
     try:
         if isinstance(step, bool | np.bool_):
             raise TypeError
@@ -100,16 +91,7 @@ def whole_step(step: Any) -> int:
 
 
 def check_no_links(path: Path, step: int, keep: int | None) -> None:
-    """Refuses links in the place of checkpoints that a save writes or deletes.
-
-    Args:
-      path: of all checkpoints.
-      step: that is saved.
-      keep: how many checkpoints stay; None deletes none.
-
-    Raises:
-      ValueError: there is one.
-    """
+    """Refuses links in the place of checkpoints that a save writes or deletes."""
     for each in path.iterdir() if path.is_dir() else ():
         is_step = _STEP.fullmatch(each.name) and (keep or each.name == str(step))
         if each.is_symlink() and (is_step or DRAFT in each.name):

@@ -12,21 +12,14 @@ from jax_dynemb.files.checkpoint import _checksums
 from jax_dynemb.files.checkpoint._layout import SCHEMA_FILE
 
 _MOST_BYTES = 255  # of a file's name
-# What orbax and this package write beside the arrays.
+# Orbax and this package write these beside the arrays.
 _TAKEN = {SCHEMA_FILE, _checksums.FILE, "_METADATA", "_sharding", "array_metadatas"}
 _TAKEN |= {"commit_success.txt", "manifest.ocdbt", "ocdbt.process_0", "d"}
 _CHECKSUMS = re.compile(r"checksums\.\d+\.json")
 
 
 def check_names(paths: Iterable[tuple[str, ...]]) -> None:
-    """Checks that each leaf gets a file of its own, inside of the checkpoint.
-
-    Args:
-      paths: of the leaves.
-
-    Raises:
-      ValueError: a name is none of a file, or two leaves would have one file.
-    """
+    """Refuses two leaves of one file, and names that are none of a file."""
     owners: dict[str, tuple[str, ...]] = {}
     for path in paths:
         file = ".".join(path)

@@ -14,15 +14,7 @@ _DEEPEST = 200
 
 
 def check_end(tree: Any) -> None:
-    """Checks that no container of a tree holds itself; modules may.
-
-    Args:
-      tree: any pytree.
-
-    Raises:
-      ValueError: one does, or they are nested more deeply than a checkpoint's files
-        could be named.
-    """
+    """Refuses containers that hold themselves, or nest too deep; modules may."""
     above: list[int] = []  # the containers that the present one is in
     waiting: list[tuple[int, Any]] = [(0, tree)]
     while waiting:

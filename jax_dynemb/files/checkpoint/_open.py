@@ -24,16 +24,7 @@ def find_checkpoint(path: Path) -> Path | None:
 def stored_checkpoint(
     folder: Path, verify: bool, quiet: bool
 ) -> dict[str, StoredTable]:
-    """Opens the tables of one checkpoint by name.
-
-    Args:
-      folder: of the step.
-      verify: compare all files with their checksums first.
-      quiet: show no progress meanwhile.
-
-    Raises:
-      DamagedFileError: a file is missing, cut off, altered or malformed.
-    """
+    """Opens a checkpoint's tables by name; ``verify`` compares all files first."""
     item = folder / _layout.ITEM
     _checksums.check_links(item)
     if verify:

@@ -149,7 +149,6 @@ class Save(ocp.args.PyTreeSave):
     """Holds what ``Handler`` saves: a tree, and the fields of the JSON beside it.
 
     Attributes:
-      fields: of the JSON.
       large: the arrays that are written in pieces, with their grids, by the name of
         their directories.
       host_bytes: so much of them may be on the host at a time.
@@ -167,12 +166,9 @@ class Restore(ocp.args.PyTreeRestore):
 
 
 def manager(directory: Path, keep: int | None, alone: bool) -> ocp.CheckpointManager:
-    """A manager of one directory.
+    """Makes the manager of one directory, which keeps the newest checkpoints.
 
-    Args:
-      directory: of all checkpoints.
-      keep: the newest so many stay.
-      alone: no other process saves there: what a killed one left behind is deleted.
+    If no other process saves there (``alone``), what a killed one left is deleted.
     """
     return ocp.CheckpointManager(
         directory,
@@ -193,15 +189,10 @@ def save(
     host_bytes: int,
     rows: Mapping[tuple[str, ...], int],
 ) -> None:
-    """Starts to write one checkpoint.
+    """Starts to write one checkpoint: nested dicts of leaves, and its JSON's fields.
 
-    Args:
-      manager: of its directory.
-      step: its number.
-      tree: nested dicts of leaves.
-      fields: of the JSON beside them.
-      host_bytes: so much of the large arrays may be on the host at a time.
-      rows: by path, of arrays of which only the first rows are written.
+    At most ``host_bytes`` of the large arrays are on the host at a time. Arrays in
+    ``rows``, by path, are written up to that row.
     """
     large = {}
     for keys, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
@@ -222,12 +213,7 @@ def save(
 def restore_leaves(
     step_directory: Path, leaves: Mapping[tuple[str, ...], Any]
 ) -> dict[tuple[str, ...], Any]:
-    """Reads some leaves of a checkpoint.
-
-    Args:
-      step_directory: of the checkpoint.
-      leaves: by path, with ``jax.ShapeDtypeStruct`` (with sharding) for arrays.
-    """
+    """Reads leaves by path; arrays are ``jax.ShapeDtypeStruct`` with shardings."""
     tree = nested(leaves)
     args = Restore(
         tree,

@@ -28,13 +28,10 @@ Index = tuple[slice, ...]
 
 
 def piece_shape(leaf: Any, is_cut: bool = False) -> tuple[int, ...] | None:
-    """The shape of an array's pieces, or None if it is stored by orbax.
+    """Returns the shape of an array's pieces, or None if it is stored by orbax.
 
     Each shard has a whole number of pieces, so that processes write files of their own.
-
-    Args:
-      leaf: of a tree.
-      is_cut: whether only the first rows are stored, which orbax cannot do.
+    Orbax cannot store only the first rows of an array, as ``is_cut`` wants.
     """
     if not isinstance(leaf, jax.Array) or leaf.ndim == 0:
         return None
@@ -58,22 +55,13 @@ def directory_of(item: Path, path: Sequence[str]) -> Path:
 
 
 class Grid(NamedTuple):
-    """An array that is cut into pieces.
-
-    Attributes:
-      shape: of the array.
-      piece: shape of a piece.
-    """
+    """An array that is cut into pieces."""
 
     shape: tuple[int, ...]
     piece: tuple[int, ...]
 
     def overlapping(self, index: Index) -> Iterator[tuple[str, Index, Index]]:
-        """The pieces that hold a part of the array.
-
-        Yields:
-          The file's name, what is wanted of it, and where that belongs in the part.
-        """
+        """Yields each piece of a part: its file, what of it, and where in the part."""
         sides = [
             list(_cuts(*span.indices(size)[:2], step))
             for span, size, step in zip(index, self.shape, self.piece, strict=True)

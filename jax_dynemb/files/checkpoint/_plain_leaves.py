@@ -21,15 +21,7 @@ _LEAST, _MOST = -(2**63), 2**64 - 1  # of a whole number, in a file
 
 
 def check_leaves(leaves: Mapping[tuple[str, ...], Any]) -> None:
-    """Checks that ``restore`` can give back each leaf as it is.
-
-    Args:
-      leaves: by path.
-
-    Raises:
-      TypeError: one is of a type that is not stored.
-      ValueError: one is an int of more than 64 bits, or an array without elements.
-    """
+    """Refuses leaves that ``restore`` could not give back as they are."""
     for path, leaf in leaves.items():
         name = "/".join(path)
         if isinstance(leaf, jax.Array | np.ndarray | np.generic):
@@ -77,11 +69,7 @@ def _comes_back(leaf: Any) -> bool:
 
 
 def as_stored(leaf: Any) -> Any:
-    """Returns what orbax stores of a leaf, or reads for it.
-
-    Args:
-      leaf: any; arrays and what is not known stay as they are.
-    """
+    """Returns what orbax stores of a leaf, or reads for it; arrays as they are."""
     if isinstance(leaf, np.generic) and not isinstance(leaf, np.str_ | np.bytes_):
         return np.asarray(leaf)
     if isinstance(leaf, bytes):
@@ -95,12 +83,7 @@ def as_stored(leaf: Any) -> Any:
 
 
 def as_given(leaf: Any, stored: Any) -> Any:
-    """Returns a value that was read, as the type that a leaf is.
-
-    Args:
-      leaf: of the user's tree.
-      stored: what orbax read for ``as_stored`` of it.
-    """
+    """Returns a value that orbax read for ``as_stored``, as the type of a leaf."""
     if isinstance(leaf, np.generic) and isinstance(stored, np.ndarray):
         return stored[()]
     if isinstance(leaf, bytes):

@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.checkpoint._arrays import check_array
 from jax_dynemb.files.checkpoint._checksums import of_checkpoint
 from jax_dynemb.files.checkpoint._pieces import DESCRIPTION, Grid, Index, is_host
 from jax_dynemb.files.disk import disk_errors
+from jax_dynemb.files.integrity import DamagedFileError
 
 _THREADS = 8
 _AHEAD = 16  # pieces on the host and on the device before they are needed
@@ -38,11 +38,8 @@ def read_pieces(
 ) -> dict[str, jax.Array]:
     """Reads arrays; of those on several devices each reads what it needs.
 
-    Args:
-      item: the directory of the arrays.
-      wanted: what they are and their sharding, by the name of their directories.
-      check: called with each file's name and bytes, and raises if they are altered.
-      rows: by name, of arrays that have fewer rows in the files; zeros follow them.
+    ``check`` receives each file's name and bytes, and raises if they are altered.
+    Arrays in ``rows`` have so many rows in the files; zeros follow them.
     """
     with ThreadPoolExecutor(_THREADS, "jax_dynemb_restore") as pool:
         result = {}

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.files.checkpoint import (
     _below,
@@ -37,6 +36,7 @@ from jax_dynemb.files.checkpoint._compare import Plan
 from jax_dynemb.files.checkpoint._read_pieces import read_pieces
 from jax_dynemb.files.checkpoint._save import wait
 from jax_dynemb.files.checkpoint._together import together
+from jax_dynemb.files.integrity import DamagedFileError
 from jax_dynemb.ops import (
     TableState,
     empty_sketch,
@@ -166,12 +166,7 @@ def restore(
 
 
 def chosen_step(path: FilePath, step: int | None) -> int:
-    """Finds a complete checkpoint, the latest if ``step`` is None.
-
-    Raises:
-      DamagedFileError: it has lost its checksums.
-      FileNotFoundError: there is none.
-    """
+    """Finds a complete checkpoint, the latest if None; checksums must be there."""
     there, robbed = _layout.steps(path), _layout.robbed(path)
     chosen = max([*there, *robbed], default=None) if step is None else step
     if chosen in robbed:

@@ -63,13 +63,8 @@ def make_room(
 ) -> Room:
     """Lets tables of modules grow to their sizes in a checkpoint; touches no array.
 
-    Args:
-      folder: of the checkpoint.
-      fields: the JSON beside its arrays.
-      leaves: of the tree.
-      places: of its tables.
-      allow_drop: True leaves all sizes as they are.
-      verify: before rows are refused, compare their keys with their checksums.
+    ``allow_drop`` leaves all sizes as they are. With ``verify`` keys are compared with
+    their checksums before rows are refused.
 
     Raises:
       DamagedFileError: the keys are not those that were written.
@@ -106,17 +101,7 @@ def check_brought_up(
     places: Mapping[Path, Place],
     below: Mapping[Path, Store],
 ) -> None:
-    """Refuses rows of stores that tables without a store have no place for.
-
-    Args:
-      folder: of the checkpoint.
-      fields: the JSON beside its arrays.
-      places: of the tables.
-      below: the stores of the checkpoint, opened.
-
-    Raises:
-      ValueError: with the numbers.
-    """
+    """Refuses rows of stores that tables without a store have no place for."""
     for at, store in below.items():
         if _below.has_store(places[at]):
             continue

@@ -26,11 +26,8 @@ def placed(
 ) -> dict[Path, Any]:
     """Returns the same leaves, each with the sharding that it is to come back with.
 
-    Args:
-      leaves: of the tree. Arrays that come back elsewhere than they are become
-        abstract, and abstract ones get a sharding.
-      places: of the tables.
-      tables: that the user named; its tensor trains are not among ``places``.
+    Arrays that come back elsewhere become abstract, and abstract ones get a sharding.
+    Tensor trains of ``tables`` are not among ``places``.
     """
     shardings, mesh = _of_tables(leaves, places), _mesh(places, tables)
     above = {place.arrays for place in places.values()}
@@ -57,13 +54,8 @@ def uncommitted(
 ) -> dict[Path, Any]:
     """Returns the devices of arrays that come back without being committed to them.
 
-    These are arrays beside tables, where no table is on a mesh. A program may use
-    them with arrays on any devices, as it could before.
-
-    Args:
-      leaves: of the tree, as the user gave them.
-      places: of the tables.
-      tables: that the user named.
+    These are arrays beside tables, where no table is on a mesh. A program may use them
+    with arrays on any devices, as it could before.
     """
     if _mesh(places, tables) is not None:
         return {}
@@ -76,12 +68,7 @@ def uncommitted(
 
 
 def released(array: jax.Array, device: Any) -> jax.Array:
-    """Returns an array that is not committed to its device.
-
-    Args:
-      array: committed, and no other caller has it.
-      device: the one it is on.
-    """
+    """Returns an array, which no other caller has, not committed to its device."""
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         words = released(jax.random.key_data(array), device)
         with jax.default_device(device):

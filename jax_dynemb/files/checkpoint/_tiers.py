@@ -30,11 +30,7 @@ _RESTORED = _SEVERAL + (
 
 
 def plain(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) -> dict[Path, Any]:
-    """Replaces the arrays of tiered tables by those of untiered ones, in NumPy.
-
-    Raises:
-      NotImplementedError: a table's arrays are on devices of several processes.
-    """
+    """Replaces tiered tables' arrays by untiered ones, in NumPy; one process only."""
     result = dict(leaves)
     for sharing, own in _tiered(leaves, places):
         state = _state_of(sharing[0], own)
@@ -74,11 +70,7 @@ def _rows_of_all(
 def targets(
     leaves: Mapping[Path, Any], places: Mapping[Path, Place]
 ) -> dict[Path, Any]:
-    """Replaces the same arrays by the shapes of those that a checkpoint has.
-
-    Raises:
-      NotImplementedError: a table's arrays are on devices of several processes.
-    """
+    """Replaces the same arrays by the shapes of those that a checkpoint has."""
     result = dict(leaves)
     for (place, *_), own in _tiered(leaves, places):
         table, where = TableSpec.of(place.config), own[*place.arrays, "tier", "place"]
@@ -116,10 +108,7 @@ def tiered(
 ) -> dict[Path, Any]:
     """Makes home records of the rows that were read; frames begin empty.
 
-    Args:
-      read: all leaves, with the arrays of untiered tables.
-      given: the leaves of the tree, with the arrays of tiered ones.
-      places: of the tables.
+    ``read`` has the arrays of untiered tables, ``given`` those of the tree.
     """
     result = {path: read.get(path, leaf) for path, leaf in given.items()}
     for (place, *_), own in _tiered(given, places):

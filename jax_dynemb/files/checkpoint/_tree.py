@@ -34,7 +34,6 @@ class Place:
 
     Attributes:
       coll: the collection that works on it.
-      name: its name there.
       arrays: where its arrays are; tables that share arrays are several at one place.
       module: that holds the collection; None for a plain state.
     """
@@ -114,13 +113,7 @@ def nested(leaves: Mapping[Path, Any]) -> dict[str, Any]:
 
 
 def check_arrays(leaves: Mapping[Path, Any]) -> None:
-    """Checks that there is something to save, and that it can be read now.
-
-    Raises:
-      RuntimeError: an array was donated to an earlier call.
-      TypeError: an array has no numbers yet.
-      ValueError: there is nothing.
-    """
+    """Refuses donated arrays, tracers, and a tree with nothing to save."""
     if not leaves:
         raise ValueError(
             "The tree has no arrays. Pass what to save: a module, a state of "
@@ -131,11 +124,7 @@ def check_arrays(leaves: Mapping[Path, Any]) -> None:
 
 
 def check_shared(leaves: Mapping[Path, Any]) -> None:
-    """Checks that each of several processes has a part in every array.
-
-    Raises:
-      ValueError: an array is one process's own.
-    """
+    """Refuses an array that is one process's own, where several save."""
     if jax.process_count() == 1:
         return
     for path, leaf in leaves.items():
@@ -151,10 +140,8 @@ def check_shared(leaves: Mapping[Path, Any]) -> None:
 def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
     """Finds the tables of a tree, by path.
 
-    Args:
-      tree: what is saved.
-      tables: the collection of the tables that stand in the tree as plain states,
-        under their names; modules know theirs.
+    ``tables`` are those that stand in the tree as plain states, under their names;
+    modules know theirs.
 
     Raises:
       TypeError: ``tables`` are no ``Tables``.
@@ -186,17 +173,9 @@ def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
 
 
 def _check_config(made: Mapping[str, Any], path: Path, state: TableState) -> None:
-    """Checks that arrays have the sizes of a collection, such as after a growth.
+    """Refuses arrays of other sizes than a collection's, such as after a growth.
 
     Counters are left out: a later version has more of them.
-
-    Args:
-      made: the types of what the collection makes.
-      path: of the arrays.
-      state: the arrays.
-
-    Raises:
-      ValueError: they belong to other tables.
     """
     found, expected = (
         {jax.tree_util.keystr(keys): (tuple(x.shape), x.dtype.name) for keys, x in of}

@@ -31,9 +31,7 @@ class Uneven:
     """Describes arrays whose shards the buckets of their table do not fill evenly.
 
     Attributes:
-      place: of the table.
       spec: of the table, as a shard sees it.
-      mesh: of the arrays.
     """
 
     place: Place
@@ -90,14 +88,9 @@ def _own(
 def plain(
     leaves: Mapping[Path, Any], places: Mapping[Path, Place]
 ) -> tuple[dict[Path, Any], dict[Path, int]]:
-    """Replaces small arrays by those of one device.
+    """Replaces small arrays by those of one device; arrays in NumPy are cut.
 
-    Args:
-      leaves: of a tree; arrays in NumPy are cut.
-      places: of its tables.
-
-    Returns:
-      The leaves, and by path how many rows of the other arrays are written.
+    Returns the leaves, and by path how many rows of the other arrays are written.
     """
     result, rows = dict(leaves), {}
     for table, path, leaf in _own(leaves, places):
@@ -118,9 +111,7 @@ def targets(
 ) -> tuple[dict[Path, Any], dict[Path, Any]]:
     """Replaces the arrays by the types of those that a checkpoint has.
 
-    Returns:
-      The leaves, and by path the arrays, or their types, that are read in pieces and
-      are longer than a checkpoint has them.
+    Also returns, by path, arrays read in pieces that a checkpoint has shorter.
     """
     result, longer = dict(leaves), {}
     for table, path, leaf in _own(leaves, places):
@@ -143,11 +134,7 @@ def as_given(
 ) -> dict[Path, Any]:
     """Makes what was read fit the arrays of the mesh.
 
-    Args:
-      read: all leaves; arrays that were read in pieces end in zeros.
-      given: the leaves of the tree.
-      places: of its tables.
-      directly: the leaves that were read as they are.
+    Arrays that were read in pieces end in zeros; ``directly`` were read as they are.
     """
     result = dict(read)
     for table, path, leaf in _own(given, places):

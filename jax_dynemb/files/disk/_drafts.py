@@ -30,13 +30,10 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 @contextlib.contextmanager
 def draft_of(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
-    """A new draft beside a path, locked until the block ends.
+    """Yields a new draft beside a path, locked until the block ends.
 
-    Two threads that write to one path have drafts of their own.
-
-    Args:
-      path: that the draft will get.
-      make: makes an empty file or directory; fails where there is something.
+    Two threads that write to one path have drafts of their own. ``make`` makes an empty
+    file or directory, and fails where there is something.
     """
     for _ in range(_TRIES):
         draft = path.with_name(f"{path.name}{_MARK}{_own_mark()}{secrets.token_hex(4)}")
@@ -53,13 +50,9 @@ def draft_of(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def remove_left_behind(folder: Path, pattern: str) -> None:
-    """Removes drafts whose process has ended.
+    """Removes drafts, of names like ``pattern``, whose process has ended.
 
     Those of other machines stay, since a lock may not be seen from here.
-
-    Args:
-      folder: where they are.
-      pattern: of the names that they would have got, for ``Path.glob``.
     """
     for draft in folder.glob(f"{pattern}{_MARK}*"):
         mark = draft.name.rpartition(_MARK)[2]

@@ -22,13 +22,10 @@ _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 
 @contextlib.contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
-    """A directory to write into, which gets its name when the block has ended.
+    """Yields a directory to write into, which gets its name when the block has ended.
 
-    Drafts of processes that were killed are removed.
-
-    Raises:
-      FileExistsError: there is something at the path already.
-      OSError: the disk is full or refuses; it names the path.
+    Drafts of processes that were killed are removed. FileExistsError if there is
+    something; OSError names the path.
     """
     path = path.expanduser().absolute()
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -48,11 +45,7 @@ def new_directory(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A file to write, which gets its name when the block has ended.
-
-    Raises:
-      OSError: the disk is full or refuses; it names the path.
-    """
+    """Yields a file to write, which gets its name when the block has ended."""
     with disk_errors(path, drafts_of=path), draft_of(path, _make_file) as draft:
         try:
             yield draft
@@ -67,9 +60,7 @@ def new_file(path: Path) -> Iterator[Path]:
 def disk_errors(path: Path, drafts_of: Path | None = None) -> Iterator[None]:
     """Lets what the disk refuses name a path; Python's own errors often name none.
 
-    Args:
-      path: that is written or read in the block.
-      drafts_of: errors that name a draft of this path name the path instead.
+    Errors that name a draft of ``drafts_of`` name that path instead.
     """
     try:
         yield

@@ -16,14 +16,9 @@ _EVERY = 10.0  # seconds between lines
 def progress_bar(
     what: str, total: int, quiet: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """Shows what is done of a whole; yields the function that counts it.
+    """Shows what is done of ``total``; yields the function that counts it.
 
     Where standard error is no terminal, a line appears every ten seconds.
-
-    Args:
-      what: is done.
-      total: rows, or bytes.
-      quiet: show nothing.
     """
     # Here, because `import jax_dynemb` would take twice as long with it.
     from rich.console import Console

@@ -26,12 +26,7 @@ from jax_dynemb.files.integrity import (
 
 
 def write_side_file(folder: Path, known: Mapping[str, Any] | None = None) -> None:
-    """Writes the sizes and checksums of all files below a directory.
-
-    Args:
-      folder: the directory.
-      known: entries of files that need not be read again.
-    """
+    """Writes sizes and checksums of files below a directory; ``known`` are not read."""
     entries = dict(known or {})
     with pool() as threads:
         for path in sorted(folder.rglob("*")):

@@ -26,14 +26,11 @@ _UNLIKELY = 3.0
 
 
 def lossless_capacity(blocks: Callable[[], Iterator[np.ndarray]], num_keys: int) -> int:
-    """The smallest num_embeddings, a multiple of 128, that loses none of the keys.
+    """Returns the smallest num_embeddings that loses none of the keys.
 
+    It is a multiple of 128. ``blocks`` starts to read distinct keys, int64[n] each.
     Above 131,072 keys not every capacity is tried, and the result may be a few per cent
     larger than the smallest. It is always one that loses nothing.
-
-    Args:
-      blocks: starts to read the distinct keys, int64[n] at a time.
-      num_keys: how many there are.
     """
     buckets = max(1, -(-num_keys // BUCKET))
     exact = num_keys <= _EXACT_ROWS

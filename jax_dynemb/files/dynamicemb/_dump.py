@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.disk import disk_errors
 from jax_dynemb.files.dynamicemb._format import (
     BLOCK_ROWS,
@@ -37,6 +36,7 @@ from jax_dynemb.files.dynamicemb._format import (
 from jax_dynemb.files.integrity import (
     NAME,
     Advance,
+    DamagedFileError,
     Entry,
     Fields,
     check_file,
@@ -45,7 +45,7 @@ from jax_dynemb.files.integrity import (
     read_json,
     verify_files,
 )
-from jax_dynemb.rows import Exported, Schema, StoredTable
+from jax_dynemb.rows import Counted, Exported, Schema, StoredTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,14 +53,10 @@ class Dump:
     """One table of a dump.
 
     Attributes:
-      path: of the directory.
-      name: of the table.
       ranks: the dump was split in so many.
-      counts: rows of each rank.
       dim: columns of a row; 0 if there are no rows.
       state_width: numbers of optimizer state a row; None if none were dumped.
       score_words: 1, 2 for compound scores, 0 if none were dumped.
-      metadata: the JSON.
       dtypes: of the files, by kind, where they are not the usual ones.
       entries: what checksums.json says of the table's files; None without it.
     """
@@ -82,11 +78,7 @@ class Dump:
         return sum(each.size for each in (self.entries or {}).values())
 
     def verify(self, advance: Advance | None = None) -> None:
-        """Compares the files with their checksums, if there are any; and all keys.
-
-        Raises:
-          DamagedFileError: a file is not what was written, or a key comes twice.
-        """
+        """Compares files with their checksums, if any; a key may not come twice."""
         if self.entries is not None:
             files = self.entries.items()
             verify_files(self.path, files, advance=advance)
@@ -131,6 +123,11 @@ class Dump:
     def scores(self, rank: int) -> np.ndarray:
         """Scores of a rank as they are in the file: int64[n, score_words]."""
         return self._read(SCORES, rank, self.score_words, 0, self.counts[rank])
+
+    @property
+    def counted(self) -> Counted | None:
+        """Returns what reads the admission counter; None without one."""
+        return self.counter if files_of(self.path, self.name, COUNTER_KEYS) else None
 
     def counter(self) -> tuple[np.ndarray, np.ndarray]:
         """Keys and frequencies of the admission counter, of all ranks."""
@@ -181,12 +178,7 @@ def dumped_tables(path: Path) -> list[str]:
 
 
 def open_dump(path: Path, name: str) -> Dump:
-    """Finds the files of a table and checks that they belong together.
-
-    Raises:
-      DamagedFileError: files are missing, or sizes do not fit.
-      ValueError: there is no such table.
-    """
+    """Finds the files of a table and checks that they belong together."""
     if not path.is_dir():
         raise FileNotFoundError(f"There is no directory {path}.")
     entries = _entries(path, name)
@@ -225,11 +217,7 @@ def open_dump(path: Path, name: str) -> Dump:
 def _float_dtypes(
     path: Path, name: str, metadata: Mapping[str, Any], rows: int
 ) -> dict[str, np.dtype]:
-    """The dtypes of rows and states, where a dump says that rows have 16 bits.
-
-    Raises:
-      DamagedFileError: it names a dtype that no dump has.
-    """
+    """Returns the dtypes of rows and states, if a dump says that rows have 16 bits."""
     given = str(metadata.get("embedding_dtype") or "float32").removeprefix("torch.")
     if given not in FLOATS:
         raise DamagedFileError(
@@ -277,9 +265,8 @@ def stored_dump(dump: Dump) -> StoredTable:
         config={"ranks": dump.ranks, **dump.metadata},
     )
     counters = {"step": int(dump.metadata.get("iters", 0))}
-    counted = dump.counter if files_of(dump.path, dump.name, COUNTER_KEYS) else None
     rows = sum(dump.counts)
-    return StoredTable(schema, rows, counters, chunks, index, counted=counted)
+    return StoredTable(schema, rows, counters, chunks, index, counted=dump.counted)
 
 
 def _states_of(dump: Dump) -> tuple[str, dict[str, tuple[int, ...]]]:
@@ -301,11 +288,7 @@ def _hyper_parameters(metadata: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def files_of(path: Path, name: str, kind: str) -> list[Path]:
-    """The files of one kind, by rank.
-
-    Raises:
-      DamagedFileError: a rank is missing, or files of two dumps are mixed.
-    """
+    """Returns the files of one kind, by rank; none is missing or of another dump."""
     number = "(0|[1-9][0-9]{0,5})"
     pattern = re.compile(
         rf"{re.escape(name)}_{kind}\.rank_{number}\.world_size_{number}"

@@ -70,7 +70,7 @@ OPTIMIZERS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
 # What the columns of compound scores are; DynamicEmb does not say it.
 SCORE_COLUMNS = "score_columns"
 UPDATES = "updates"  # of the optimizer; DynamicEmb knows "iters" of Adam alone
-# What files of rows and states hold, by the JSON's "embedding_dtype".
+# Files of rows and states hold these, by the JSON's "embedding_dtype".
 FLOATS = {
     "float32": np.dtype("<f4"),
     "float16": np.dtype("<f2"),
@@ -99,13 +99,7 @@ def is_reserved(keys: np.ndarray) -> np.ndarray:
 
 
 def our_scores(raw: np.ndarray, strategy: str, now: int) -> np.ndarray:
-    """Scores of a file as this library counts them, uint64[n].
-
-    Args:
-      raw: uint64[n].
-      strategy: value of ``jde.ScoreStrategy``.
-      now: nanoseconds, which ages are counted from.
-    """
+    """Converts scores of a file, uint64[n]; ages are counted from ``now``, in ns."""
     if strategy == "timestamp":
         return np.maximum(1, now + 1 - raw.view(np.int64)).view(np.uint64)
     if strategy == "customized":  # checked before

@@ -14,17 +14,7 @@ from jax_dynemb.rows import StoredTable
 def stored_dumps(
     path: Path, names: list[str], verify: bool, quiet: bool
 ) -> dict[str, StoredTable]:
-    """Opens tables of a dump by name.
-
-    Args:
-      path: of the dump.
-      names: of the tables.
-      verify: compare the files with the checksums that they have.
-      quiet: show no progress meanwhile.
-
-    Raises:
-      DamagedFileError: a file is missing, cut off, altered or malformed.
-    """
+    """Opens tables of a dump by name; with ``verify`` checks their checksums."""
     found = {name: open_dump(path, name) for name in names}
     if verify:
         total = sum(dump.data_bytes for dump in found.values())

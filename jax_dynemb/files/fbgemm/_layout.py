@@ -15,11 +15,7 @@ _BITS = (8, 4, 2)
 
 
 def check_bits(bits: int) -> None:
-    """Refuses a number of bits that no format has.
-
-    Raises:
-      ValueError: it is not 8, 4 or 2.
-    """
+    """Refuses a number of bits that is not 8, 4 or 2."""
     if not is_whole(bits) or bits not in _BITS:
         raise ValueError(f"bits must be one of {_BITS}, not {bits!r}")
 

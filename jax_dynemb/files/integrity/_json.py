@@ -12,18 +12,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from jax_dynemb._errors import DamagedFileError
+from ._errors import DamagedFileError
 
 _MOST_BYTES = 1 << 26
 _LARGEST = 2**64 - 1
 
 
 def file_bytes(path: Path) -> int:
-    """Returns the size of a file.
-
-    Raises:
-      DamagedFileError: it is missing, or a device or a pipe that never ends.
-    """
+    """Returns the size of a file, which may be no device or pipe that never ends."""
     try:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -34,16 +30,7 @@ def file_bytes(path: Path) -> int:
 
 
 def file_inside(folder: Path, name: str, source: Path) -> Path:
-    """The path of a name that was read from a file.
-
-    Args:
-      folder: where the file must lie.
-      name: relative, with "/" between its parts.
-      source: the file with the name.
-
-    Raises:
-      DamagedFileError: the name, or a link on its way, leads out of the folder.
-    """
+    """Returns the path of a name in ``source``; it may not leave the folder."""
     parts = name.split("/")
     if not name or "\\" in name or "\0" in name or {"", ".", ".."} & set(parts):
         raise DamagedFileError(source, f"it names {name!r}, outside of {folder}")
@@ -54,11 +41,7 @@ def file_inside(folder: Path, name: str, source: Path) -> Path:
 
 
 def read_json(path: Path) -> Fields:
-    """Reads the object in a JSON file.
-
-    Raises:
-      DamagedFileError: it is missing, too large, or no JSON object.
-    """
+    """Reads the object in a JSON file; DamagedFileError if it is none, or too large."""
     size = file_bytes(path)
     if size > _MOST_BYTES:
         raise DamagedFileError(path, f"it has {size} bytes, too many for JSON")
@@ -66,15 +49,7 @@ def read_json(path: Path) -> Fields:
 
 
 def parse_json(path: Path, data: bytes | str) -> Fields:
-    """Returns the object in some JSON.
-
-    Args:
-      path: the file that it is of.
-      data: in UTF-8.
-
-    Raises:
-      DamagedFileError: it is no JSON object, or has a name twice.
-    """
+    """Returns the object in the UTF-8 text of a JSON file; no name comes twice."""
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
         found = json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse)
@@ -87,12 +62,7 @@ def parse_json(path: Path, data: bytes | str) -> Fields:
 
 
 class Fields(Mapping[str, Any]):
-    """The entries of a JSON object, with methods that check their types.
-
-    Args:
-      path: the file that they are of.
-      entries: by name.
-    """
+    """Holds the entries of a JSON object by name; its methods check their types."""
 
     def __init__(self, path: Path, entries: Mapping[str, Any]):
         self.path = path

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax_dynemb._errors import DamagedFileError
-from jax_dynemb.files.integrity._json import Fields, file_bytes, file_inside, read_json
-from jax_dynemb.files.integrity._sums import Advance, blocks, pool, sums_of
-from jax_dynemb.files.integrity._version import check_version
+from ._errors import DamagedFileError
+from ._json import Fields, file_bytes, file_inside, read_json
+from ._sums import Advance, blocks, pool, sums_of
+from ._version import check_version
 
 NAME = "checksums.json"
 FIX = (
@@ -31,7 +31,6 @@ class Entry(NamedTuple):
 
     Attributes:
       size: in bytes.
-      sums: of its blocks.
     """
 
     size: int
@@ -39,11 +38,7 @@ class Entry(NamedTuple):
 
 
 def read_entries(folder: Path) -> dict[str, Entry] | None:
-    """Reads the side file of a directory, by the names of files; None without it.
-
-    Raises:
-      DamagedFileError: it is not as it was written, or names a file outside.
-    """
+    """Reads a directory's side file, by the names of files; None without it."""
     path = folder / NAME
     if not path.exists():
         return None
@@ -57,11 +52,7 @@ def read_entries(folder: Path) -> dict[str, Entry] | None:
 
 
 def check_file(folder: Path, name: str, entry: Entry) -> Path:
-    """The path of a file that has the right size.
-
-    Raises:
-      DamagedFileError: it is missing, or has another size.
-    """
+    """Returns the path of a file; DamagedFileError unless it has the right size."""
     path = folder / name
     size = file_bytes(path)
     if size != entry.size:
@@ -79,14 +70,8 @@ def verify_files(
 ) -> None:
     """Reads files and compares them with what is known about them.
 
-    Args:
-      folder: that they are in.
-      entries: by name.
-      sizes_only: says of a name that the contents will be compared elsewhere.
-      advance: called with numbers of bytes that have been read.
-
-    Raises:
-      DamagedFileError: a file is missing, has another size or other contents.
+    ``sizes_only`` says of a name that its contents will be compared elsewhere;
+    ``advance`` counts bytes.
     """
     with pool() as threads:
         for name, entry in entries:

@@ -30,13 +30,7 @@ def blocks(begin: int, end: int) -> list[tuple[int, int]]:
 def sums_of(
     ranges: Iterable[Range], threads: ThreadPoolExecutor, advance: Advance | None = None
 ) -> Iterator[int]:
-    """A checksum for each range, in their order.
-
-    Args:
-      ranges: of files. One that ends early has the checksum of what there is.
-      threads: that read.
-      advance: called with numbers of bytes that have been read.
-    """
+    """Yields a checksum for each range in order; a short file's is of what there is."""
     for (_, begin, end), found in zip(
         given := list(ranges), threads.map(_sum_of, given), strict=True
     ):

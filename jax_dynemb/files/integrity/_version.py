@@ -4,19 +4,15 @@
 
 from __future__ import annotations
 
-from jax_dynemb._errors import DamagedFileError
-from jax_dynemb.files.integrity._json import Fields, is_whole
+from ._errors import DamagedFileError
+from ._json import Fields, is_whole
 
 FORMAT_VERSION = 1
 _PACKAGE = __name__.split(".")[0]
 
 
 def check_version(fields: Fields, newest: int = FORMAT_VERSION) -> None:
-    """Refuses files of a format that is not known yet.
-
-    Raises:
-      DamagedFileError: the version is missing or newer than this package.
-    """
+    """Refuses a format without a version, or newer than this package."""
     version = fields.get("format_version")
     if not is_whole(version) or not 1 <= version <= newest:
         raise DamagedFileError(

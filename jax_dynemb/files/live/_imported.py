@@ -34,13 +34,8 @@ class Imported(NamedTuple):
 def check_room(coll: Tables, found: Mapping[str, Keys], allow_drop: bool) -> None:
     """Refuses rows that the tables have no place for, before any table is touched.
 
-    Args:
-      coll: the tables.
-      found: by table, what starts to read the keys of its rows.
-      allow_drop: True checks nothing.
-
-    Raises:
-      ValueError: with the numbers, and a capacity that has a place for every row.
+    ``found`` starts to read the keys of a table's rows; ``allow_drop`` checks nothing.
+    The error has the numbers, and a capacity with a place for every row.
     """
     for name, keys in {} if allow_drop else found.items():
         config = coll.tables[name]
@@ -72,16 +67,7 @@ def warn_of_loss(sentences: Iterable[str]) -> list[str]:
 
 
 def lost_rows(name: str, rows: int, read: int) -> list[str]:
-    """Warns if a table has fewer rows than were read for it.
-
-    Args:
-      name: of the table.
-      rows: that it has.
-      read: how many it should have.
-
-    Returns:
-      The warning as a note.
-    """
+    """Warns if a table has fewer rows than were read for it; returns the warning."""
     if rows >= read:
         return []
     return warn_of_loss(

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -13,33 +14,43 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import counter_values
 from jax_dynemb.rows import Schema, StoredTable
-from jax_dynemb.table import Tables, check_not_donated, identity_in, log_head
+from jax_dynemb.table import (
+    Tables,
+    check_not_donated,
+    identity_in,
+    log_head,
+    sketch_of,
+)
 
 
 def live_table(coll: Tables, state: States, name: str) -> StoredTable:
-    """A table of a running program.
-
-    Raises:
-      ValueError: other processes hold a part of it.
-    """
+    """Returns a table of this program; ValueError if other processes have parts."""
     check_whole(coll, state, name)
     config: Any = coll.tables[name]
     if not isinstance(config, TableConfig):
         return _tensor_train(coll, state, config)
     counters = counter_values(coll.hash_engine.counted(state, name))
-    rule = config.admission
+    schema = Schema.of(config, counters["step"])
     return StoredTable(
-        schema=Schema.of(config, counters["step"]),
+        schema=dataclasses.replace(schema, hash_seed=config.hash_seed),
         rows=counters["rows"],
         counters=counters,
         chunks=lambda: coll.export(state, name),
         index=lambda: coll.engine.index(state, name),
         head=log_head(coll, state, name),
         identity=identity_in(coll, state, name),
-        counted=functools.partial(coll.counted, state, name)
-        if isinstance(rule, Frequency) and rule.counts_keys
-        else None,
+        **_counts(coll, state, config),
     )
+
+
+def _counts(coll: Tables, state: States, config: TableConfig) -> dict[str, Any]:
+    """Returns readers of the counts of ids without a row."""
+    if not isinstance(config.admission, Frequency):
+        return {}
+    if config.admission.counts_keys:
+        return {"counted": functools.partial(coll.counted, state, config.name)}
+    arrays = state[coll.state_name(config.name)]
+    return {"sketch": functools.partial(sketch_of, coll, config.name, arrays)}
 
 
 def _tensor_train(coll: Tables, state: States, config: Any) -> StoredTable:
@@ -56,12 +67,7 @@ def _tensor_train(coll: Tables, state: States, config: Any) -> StoredTable:
 
 
 def check_collection(call: str, coll: Any, state: Any) -> None:
-    """Refuses arguments of an export in another order, and donated arrays.
-
-    Raises:
-      RuntimeError: an array was donated to an earlier call.
-      TypeError: ``coll`` is no ``Tables``.
-    """
+    """Refuses arguments of an export in another order, and donated arrays."""
     if not isinstance(coll, Tables):
         raise TypeError(
             f"{call} takes the jde.Tables before their state, but got "

@@ -252,13 +252,8 @@ def _columns_written(
 ) -> jax.Array:
     """Writes the columns of one part for some buckets.
 
-    Args:
-      narrow: the config of a part.
-      values: of whole rows.
-      index: of these.
-      part: keys, and their rows in the part's columns.
-      number: of the part.
-      block: of the equal parts that the buckets are cut into: bounds temporary memory.
+    ``part`` has keys, and their rows in its columns. ``block`` is one of the equal
+    parts that the buckets are cut into, which bounds temporary memory.
     """
     buckets = narrow.num_buckets // narrow.max_shards
     some = jax.lax.dynamic_slice_in_dim(index, block * buckets, buckets)

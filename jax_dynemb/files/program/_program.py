@@ -20,7 +20,7 @@ from jax_dynemb.jagged import Jagged
 from jax_dynemb.ops import TableState, is_symbolic, largest
 from jax_dynemb.tt import TTState
 
-# What a lookup of frozen tables and of cores calls, on one device and on a mesh.
+# A lookup of frozen tables and of cores makes these calls, on one device and on a mesh.
 # jax.export keeps a list of the custom calls that JAX itself promises to keep; others
 # have to be named.
 _CUSTOM_CALLS = (

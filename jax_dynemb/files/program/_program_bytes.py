@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import jax.export
 
-from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.files.integrity import DamagedFileError
 
 _MARK = b"jax_dynemb program 1\n"
 _NUMBER = 8  # bytes of each
@@ -35,15 +35,7 @@ def pack(program: bytes, constraints: Sequence[str]) -> bytes:
 
 
 def unpack(path: str, data: bytes) -> tuple[jax.export.Exported, list[str]]:
-    """Read what ``pack`` returned, or the bytes of ``jax.export`` alone.
-
-    Args:
-      path: of the file, for the message.
-      data: its contents.
-
-    Raises:
-      DamagedFileError: they are not those of a program.
-    """
+    """Reads what ``pack`` returned, or the bytes of ``jax.export`` alone."""
     if not data.startswith(_MARK):
         if data[_ROOT : _ROOT + 2] != b"\0\0" or len(data) < _LEAST:
             raise DamagedFileError(path, "it is no program of jax_dynemb", _FIX)

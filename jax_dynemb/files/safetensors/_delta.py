@@ -13,9 +13,8 @@ import numpy as np
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import counter_values
 from jax_dynemb.files.disk import new_file, one_at_a_time, remove_left_behind
-from jax_dynemb.files.integrity import FORMAT_VERSION
+from jax_dynemb.files.integrity import FORMAT_VERSION, base_files
 from jax_dynemb.files.live import check_whole
-from jax_dynemb.files.safetensors._chain import base_files
 from jax_dynemb.files.safetensors._manifest import write_manifest
 from jax_dynemb.files.safetensors._series import Series, open_series
 from jax_dynemb.files.safetensors._tensor_file import TensorFile
@@ -86,12 +85,7 @@ def _write_all(path: Path, coll: Tables, state: States) -> dict[str, Path | None
 def _check_continues(
     coll: Tables, state: States, name: str, series: Series, until: int
 ) -> None:
-    """Refuses files that the table does not come out of.
-
-    Raises:
-      DamagedFileError: what they say of it is no identity.
-      ValueError: they are of another run or history.
-    """
+    """Refuses files of another run or history than the table's."""
     what = f"The export of table '{name}' in {series.base.path.parent}"
     fix = "Export the tables again into another directory: jde.export.safetensors."
     noted = series.identity  # of damage it raises by itself

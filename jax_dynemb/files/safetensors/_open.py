@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.disk import progress_bar
-from jax_dynemb.files.safetensors._chain import table_of_delta
+from jax_dynemb.files.integrity import DamagedFileError, table_of_delta
 from jax_dynemb.files.safetensors._series import open_series, stored_series
 from jax_dynemb.rows import StoredTable
 
@@ -18,13 +17,7 @@ def stored_exports(
 ) -> dict[str, StoredTable]:
     """Opens exported tables by name, each with the deltas beside it.
 
-    Args:
-      files: each with all rows of a table.
-      verify: compare the files with the checksums that they have.
-      quiet: show no progress meanwhile.
-
-    Raises:
-      DamagedFileError: a file is missing, cut off, altered or malformed.
+    ``files`` have all rows of a table; ``verify`` checks the checksums.
     """
     if deltas := [file for file in files if table_of_delta(file)]:
         problem = "it is a delta, which has some rows of a table only"

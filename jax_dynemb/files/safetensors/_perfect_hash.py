@@ -92,15 +92,10 @@ class _Work:
 def perfect_hash(keys: np.ndarray) -> PerfectHash | None:
     """Builds the hash; the place of ``keys[i]`` is i + 1.
 
-    Takes about 60 bytes a key while it runs, one to four microseconds a key as a rule,
-    and at most twenty.
-
-    Args:
-      keys: int64[n], distinct, 1 <= n < 2**31.
-
-    Returns:
-      The hash; None if no multiplier suits the keys, which hardly happens even to keys
-      chosen for that purpose.
+    Keys are int64[n], distinct, 1 <= n < 2**31. Takes about 60 bytes a key while it
+    runs, one to four microseconds a key as a rule, and at most twenty. Returns None if
+    no multiplier suits the keys, which hardly happens even to keys chosen for that
+    purpose.
 
     Raises:
       ValueError: a key is there twice.

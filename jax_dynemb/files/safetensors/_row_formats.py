@@ -19,7 +19,6 @@ class RowFormat:
 
     Attributes:
       name: as users and files say it.
-      dtype: of what is stored.
       per_item: columns that share one item.
       levels: the largest integer; 0 for floats, which need no scale.
     """
@@ -34,11 +33,7 @@ class RowFormat:
         return -(-dim // self.per_item)
 
     def encode(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Rows as stored: "rows" [n, width], and "scales" float32[n] if it has them.
-
-        Args:
-          rows: [n, dim] of any float type.
-        """
+        """Returns "rows" [n, width], and "scales" float32[n] if the format has them."""
         if not self.levels:
             return {"rows": rows.astype(self.dtype)}
         wide = rows.astype(np.float32)
@@ -68,11 +63,7 @@ FORMATS = {
 
 
 def row_format(dtype: Any) -> RowFormat:
-    """Returns the format of a dtype or its name.
-
-    Raises:
-      ValueError: it is none of the four.
-    """
+    """Returns the format of a dtype or its name; ValueError if it is none of four."""
     name = dtype_name(dtype)
     if name not in FORMATS:
         raise ValueError(f"dtype must be one of {list(FORMATS)}, not {dtype!r}")

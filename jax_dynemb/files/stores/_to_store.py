@@ -72,12 +72,7 @@ def to_store(
 
 
 def check_stores(coll: Tables, stores: Mapping[str, Store] | Iterable[str]) -> None:
-    """Raises unless each store is for a table of the collection.
-
-    Raises:
-      TypeError: it is no dict of stores.
-      ValueError: there is no such table, or rows of another one are in a store.
-    """
+    """Raises unless each store is for a table of the collection, and not another's."""
     if not isinstance(stores, Mapping):
         raise TypeError("stores go by table: {'cat': store}, one for each table")
     for name, store in stores.items():

@@ -40,11 +40,7 @@ class FastPath:
     ):
         """Compiles nothing yet.
 
-        Args:
-          fun: the function.
-          is_donated: whether the arrays of a Module are donated.
-          table: the type of Variables that are not donated where ``fun`` only reads
-            them.
+        Where ``fun`` only reads Variables of the type ``table``, they are not donated.
         """
         self.is_supported = True
         self._fun, self._is_donated, self._table = fun, is_donated, table
@@ -60,13 +56,7 @@ class FastPath:
     ) -> tuple[bool, Any]:
         """Calls a method of the program for these arguments.
 
-        Args:
-          method: ``Program.call`` or ``Program.lower``.
-          args: of the function.
-          kwargs: of the function.
-
-        Returns:
-          Whether the fast path supports the call, and the result of the method.
+        Returns whether the fast path supports the call, and the result of the method.
         """
         arguments = Arguments(args, kwargs)
         try:

@@ -35,14 +35,7 @@ class Fingerprint:
     """
 
     def __init__(self, nodes: Sequence[Any]):
-        """Takes the fingerprint.
-
-        Args:
-          nodes: Modules, Optimizers and Variables.
-
-        Raises:
-          LooseArray: a Module holds an array outside of Variables.
-        """
+        """Takes the fingerprint; LooseArray if an array is outside of Variables."""
         self.variables: list[nnx.Variable[Any]] = []
         self._tokens: list[Any] = []
         self._held: list[Any] = []

@@ -55,14 +55,10 @@ class Program:
     ):
         """Jits; nothing is traced yet.
 
-        Args:
-          fun: the function.
-          keys: positions or names of its Modules.
-          graphdef: of all its Modules, from ``nnx.split``.
-          abstract: their state without arrays.
-          donated: of each Variable, whether its arrays are.
-          table: the type of Variables that hold tables.
-          may_change: whether the graphdef refers to objects that may change.
+        ``keys`` are positions or names of the Modules, ``graphdef`` is of all of them
+        from ``nnx.split``, and ``abstract`` their state without arrays. ``donated``
+        says so of each Variable; ``may_change`` says whether the graphdef refers to
+        objects that may.
         """
         self._fun, self._keys, self._donated = fun, keys, donated
         self._graphdef, self._abstract, self._table = graphdef, abstract, table

@@ -90,8 +90,8 @@ namespace dynemb::testing {
   std::abort();
 }
 
-// Where lanes of a warp meet. Of two meetings that follow each other the values lie in two places:
-// a lane may still read those of the last one.
+// Lanes of a warp meet here. Two meetings that follow each other keep their values in two places: a
+// lane may still read those of the last one.
 struct Meeting {
   unsigned arrived = 0;
   unsigned number = 0;
@@ -133,7 +133,7 @@ class Block {
     while (barriers_ == number) yield();
   }
 
-  // The values of the lanes in the mask.
+  // Returns the values of the lanes in the mask.
   uint64_t const* meet(unsigned mask, uint64_t value) {
     auto const lane = threadIdx.x % 32;
     if ((mask >> lane & 1) == 0) fail("a mask without its own lane");
@@ -157,7 +157,7 @@ class Block {
 // Jumps leave a stack that goes on later: AddressSanitizer should not take it for one that ends.
 #define DYNEMB_CHANGES_STACK __attribute__((noinline, no_sanitize("address")))
 
-  // Where a stack goes on. The compiler's own jumps, since swapcontext asks the system for signals
+  // Where a stack goes on. The compiler's own jumps, since swapcontext calls the system for signals
   // each time, and clears what AddressSanitizer knows of the stack.
   struct Place {
     void* words[5];
@@ -229,12 +229,12 @@ T value_of_lane(unsigned mask, T value, unsigned lane) {
   return from_word<T>(values[lane]);
 }
 
-// The order in which blocks run: the test's choice.
+// The test chooses the order in which blocks run.
 inline std::function<void(std::vector<unsigned>&)> shuffle_blocks = [](auto&) {};
 
 }  // namespace dynemb::testing
 
-// The shared memory that a launch asks for.
+// The shared memory of a launch lies here.
 inline std::vector<uint4> dynamic_memory;
 inline uint4* memory_of_block() { return dynamic_memory.data(); }
 

@@ -67,5 +67,8 @@ from jax_dynemb.engines.hash.exchange._send_ids import (
 )
 from jax_dynemb.engines.hash.exchange._send_ids import send_ids as send_ids
 from jax_dynemb.engines.hash.exchange._send_ids import (
+    send_ids_and_slots as send_ids_and_slots,
+)
+from jax_dynemb.engines.hash.exchange._send_ids import (
     send_ids_and_uses as send_ids_and_uses,
 )

@@ -69,6 +69,16 @@ class DeviceBatch:
             parts.append(default_ if own is None else own)
         return jnp.concatenate(parts)
 
+    def by_feature(self, by_table: Sequence[jax.Array]) -> dict[str, jax.Array]:
+        """Cuts arrays of each table's ids by feature."""
+        begin, result = [0] * len(by_table), {}
+        for layout, _ in self.inputs:
+            t = _table_number(self, layout)
+            end = begin[t] + layout.num_ids
+            result[layout.feature] = by_table[t][begin[t] : end]
+            begin[t] = end
+        return result
+
 
 def make_batch(
     placement: Placement,

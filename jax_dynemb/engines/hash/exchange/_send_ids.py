@@ -120,6 +120,25 @@ def send_ids(
     return ids_by_table(exchange, received)
 
 
+def send_ids_and_slots(
+    exchange: ExchangeLayout,
+    route: Route,
+    ids: UInt32[Array, "n 2"],
+    slots: Int32[Array, " n"],
+    round_range: RoundRange,
+) -> list[tuple[UInt32[Array, "places 2"], Int32[Array, " places"]]]:
+    """Sends ids with the owners' slots, int32[shards * capacity] of each table."""
+    fill = jnp.concatenate([slots, jnp.full(1, -1, jnp.int32)])
+    part = fill[positions_of(exchange, route, round_range)]
+    part = jax.lax.bitcast_convert_type(part, jnp.uint32)  # of the same exchange
+    received, _, (part,) = send_ids_and_uses(
+        exchange, route, ids, round_range, NO_NUMBERS, (part,)
+    )
+    part = jax.lax.bitcast_convert_type(part, jnp.int32)
+    of_tables = [each.reshape(-1) for each in _cut(exchange, part)]
+    return list(zip(ids_by_table(exchange, received), of_tables, strict=True))
+
+
 def ids_by_table(
     exchange: ExchangeLayout, received: UInt32[Array, "shards places 2"]
 ) -> list[UInt32[Array, "places 2"]]:

@@ -69,8 +69,7 @@ class MeshAxes(ByName):
         """Returns a PartitionSpec for each array of a stack, with homes or without."""
         table = stack.local
         rows = PartitionSpec() if stack.sharding == "replicated" else self.split
-        extra = getattr(table.optimizer, "extra", None)
-        leaves = () if extra is None else jax.eval_shape(lambda: extra(table.dim))
+        leaves = jax.eval_shape(lambda: table.optimizer.extra(table.dim))
         return TableState(
             index=rows,  # pyright: ignore[reportArgumentType]
             values=rows,  # pyright: ignore[reportArgumentType]

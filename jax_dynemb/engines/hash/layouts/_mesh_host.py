@@ -240,11 +240,14 @@ def _homes_shared_anew(stack: Stack, factor: int, split: TableState) -> jax.Arra
     assert split.tier is not None
     homes = split.tier.homes
     if not homes.is_fully_addressable:
+        buckets = stack.local.num_buckets
+        even = -(-buckets // stack.width) * stack.width
         raise NotImplementedError(
             f"Table '{stack.name}' has a tier, and lies on {stack.width} devices of "
-            "several processes, where its buckets do not come out even: it cannot "
-            f"grow there. Use a number of devices that divides {stack.local.max_shards}"
-            ", or a larger capacity from the start."
+            f"several processes, where its {buckets} buckets do not come out even: it "
+            "cannot grow there. Declare it with "
+            f"capacity={stack.tables[0].num_slots // buckets * even} from the start, "
+            "which can."
         )
     of_bucket = homes.shape[0] // _split_buckets(stack, factor)
     kept = np.asarray(homes)[: of_bucket * _grown_buckets(stack, factor)]

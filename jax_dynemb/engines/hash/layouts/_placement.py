@@ -108,7 +108,7 @@ def make_placement(
 def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:
     """Refuses a table that the devices cannot share."""
     for table in tables:
-        if getattr(table.optimizer, "decays_lookups", False):
+        if table.optimizer.decays_lookups:
             raise ValueError(
                 f"Table '{table.name}' has catch_up_forward=True, which one device "
                 "has but no mesh. Leave it out: a row then decays in its next update, "

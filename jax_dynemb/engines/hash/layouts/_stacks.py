@@ -220,8 +220,7 @@ def by_shape(tables: Sequence[TableConfig]) -> Iterator[list[TableConfig]]:
 
 
 def _shape(table: TableConfig) -> object:
-    extra = getattr(table.optimizer, "extra", None)
-    if extra is not None and extra(table.dim):
+    if table.optimizer.extra(table.dim):
         return table.name  # what it stores once would be that of all tables
     return table.num_slots, _shared_fields(table)
 
@@ -307,12 +306,16 @@ def _planned_width(
             f"has the shards 0 to {shards - 1}. Leave its shards empty, or plan for "
             "this mesh."
         )
-    even = shards % width == 0 and table.max_shards % width == 0
+    most = table.max_shards
+    even = shards % width == most % width == 0
     whole = even or width == shards
     if not whole or mine != list(range(mine[0], mine[0] + width)) or mine[0] % width:
+        fits = max(n for n in range(1, width + 1) if shards % n == most % n == 0)
+        first = mine[0] // fits * fits
         raise ValueError(
-            f"The plan puts table '{table.name}' on the shards {mine}. Use a number of "
-            f"neighbours that divides {shards} and {table.max_shards}, the first a "
-            "multiple of it, or leave its shards empty."
+            f"The plan puts table '{table.name}' on the shards {mine}. Use "
+            f"{[*range(first, first + fits)]}, which is a number of neighbours that "
+            f"divides {shards} and {most}, the first a multiple of it; or leave its "
+            "shards empty."
         )
     return width

@@ -19,6 +19,9 @@ from jax_dynemb.engines.hash.strategies import (
 )
 from jax_dynemb.engines.hash.strategies._strategy import ByFeature as ByFeature
 from jax_dynemb.engines.hash.strategies._strategy import FindResult as FindResult
+from jax_dynemb.engines.hash.strategies._strategy import (
+    LookupGradients as LookupGradients,
+)
 from jax_dynemb.engines.hash.strategies._strategy import LookupResult as LookupResult
 from jax_dynemb.engines.hash.strategies._strategy import Strategy as Strategy
 from jax_dynemb.engines.hash.strategies._strategy import Update as Update

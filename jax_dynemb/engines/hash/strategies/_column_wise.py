@@ -11,7 +11,7 @@ differ from device to device.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -27,10 +27,10 @@ from jax_dynemb.engines.hash.exchange import (
 )
 from jax_dynemb.engines.hash.layouts import Placement
 from jax_dynemb.engines.hash.strategies import _whole_row
-from jax_dynemb.engines.hash.strategies._rows_of_ids import slots_of
 from jax_dynemb.engines.hash.strategies._strategy import (
     ByFeature,
     FindResult,
+    LookupGradients,
     LookupResult,
     States,
     Update,
@@ -112,16 +112,14 @@ def touch(
 def apply_gradients(
     placement: Placement,
     tables: Sequence[TableSpec],
-    features: Sequence[FeatureGradient],
-    kept: Any,
+    lookups: Sequence[LookupGradients],
     states: States,
     update: Update,
     all_fits: bool,
 ) -> dict[str, TableState]:
     """See ``Strategy``: gradients travel as the columns of each device."""
     del all_fits
-    mine, new = _gradients(placement, tables, features, kept, states)
-    return update(dict(states) | new, mine)
+    return update(states, _gradients(placement, tables, lookups))
 
 
 def for_update(
@@ -142,20 +140,22 @@ def _by_feature(inputs: Sequence[Input], arrays: Sequence[jax.Array]) -> ByFeatu
 def _gradients(
     placement: Placement,
     tables: Sequence[TableSpec],
-    features: Sequence[FeatureGradient],
-    received: Received | None,
-    states: States,
-) -> tuple[list[FeatureGradient], dict[str, TableState]]:
+    lookups: Sequence[LookupGradients],
+) -> list[FeatureGradient]:
     """Exchanges gradients: those of all devices in the columns of this one.
 
     Args:
       placement: of the collection.
       tables: column-wise tables, as a shard sees them.
-      features: gradients of this device, all columns.
-      received: what ``lookup`` kept, if they are those of one lookup.
-      states: of this device.
+      lookups: gradients of this device, all columns.
     """
-    ordered = [f for t in tables for f in features if f.layout.table == t.name]
+    known = [
+        pair
+        for table in tables
+        for one in lookups
+        for pair in _with_slots(placement, table, one)
+    ]
+    ordered = [f for f, _ in known]
     parts = {n: _columns(placement, f) for n, f in enumerate(ordered)}
     pieces = [
         BufferField(f.layout.table, part.shape[1], part.shape[2], part.dtype.name)
@@ -163,33 +163,50 @@ def _gradients(
     ]
     wire = ExchangeBuffers(tuple(pieces), placement.shards, placement.axes)
     columns = wire.exchange(wire.filled({}, parts))
-    result, new = [], dict(states)
-    for table in tables:
-        mine = [n for n, f in enumerate(ordered) if f.layout.table == table.name]
-        if received is not None:  # no ids travel again
-            ids, slots = received[table.name]
-        else:
-            every = [_gathered(placement, as_words(ordered[n].ids)) for n in mine]
-            ids = jnp.concatenate(every)
-            slots, new = slots_of(table, new, ids)
-        begin = 0
-        for n in mine:
-            f, end = ordered[n], begin + placement.shards * ordered[n].layout.num_ids
-            given = FeatureInput(f.ids, f.offsets, f.weights)
-            layout, given = _everywhere(placement, f.layout, given, ids[begin:end])
-            whole = FeatureGradient(
-                layout=layout,
-                gradients=columns[n],
-                ids=given.ids,
-                slots=slots[begin:end],
-                offsets=given.offsets,
-                weights=given.weights,
-                scale=_scale(placement.axes, f.scale, f.offsets is not None),
-                view=wire.views[n],
-            )
-            result.append(whole)
-            begin = end
-    return result, new
+    result = []
+    for n, (f, (ids, slots)) in enumerate(known):
+        given = FeatureInput(f.ids, f.offsets, f.weights)
+        layout, given = _everywhere(placement, f.layout, given, ids)
+        whole = FeatureGradient(
+            layout=layout,
+            gradients=columns[n],
+            ids=given.ids,
+            slots=slots,
+            offsets=given.offsets,
+            weights=given.weights,
+            scale=_scale(placement.axes, f.scale, f.offsets is not None),
+            view=wire.views[n],
+            joined=f.joined,
+        )
+        result.append(whole)
+    return result
+
+
+def _with_slots(
+    placement: Placement, table: TableSpec, one: LookupGradients
+) -> Iterator[tuple[FeatureGradient, tuple[jax.Array, jax.Array]]]:
+    """Yields gradients of a table with the ids of all devices and their slots here.
+
+    The lookup kept both, so no ids travel again. Those that ``lax.scan`` has stacked
+    are put in the order of flat gradients: all lookups of a device, then the next one.
+    """
+    kept: Received = one.kept
+    begin, axis = 0, one.stacked
+    for residual, feature in zip(one.residuals, one.features, strict=True):
+        if feature.layout.table != table.name:
+            continue
+        ids, slots = kept[table.name]
+        n = residual.layout.num_ids
+        end = begin + placement.shards * n
+
+        def in_order(array: jax.Array, begin: int = begin, end: int = end, n: int = n):
+            mine = jax.lax.slice_in_dim(array, begin, end, axis=axis)
+            split = (*array.shape[:axis], placement.shards, n, *array.shape[axis + 1 :])
+            devices_first = jnp.moveaxis(mine.reshape(split), axis, 0)
+            return devices_first.reshape(-1, *array.shape[axis + 1 :])
+
+        yield feature, (in_order(ids), in_order(slots))
+        begin = end
 
 
 def _everywhere(

@@ -17,11 +17,13 @@ from jax_dynemb.engines.hash.exchange import Input
 from jax_dynemb.engines.hash.layouts import Layout
 from jax_dynemb.engines.hash.strategies._strategy import (
     FindResult,
+    LookupGradients,
     LookupResult,
     States,
     Update,
+    features_of,
 )
-from jax_dynemb.ops import FeatureGradient, TableState, make_residual
+from jax_dynemb.ops import TableState, make_residual
 
 
 def route(
@@ -86,15 +88,14 @@ def touch(
 def apply_gradients(
     placement: Layout,
     tables: Sequence[TableSpec],
-    features: Sequence[FeatureGradient],
-    kept: Any,
+    lookups: Sequence[LookupGradients],
     states: States,
     update: Update,
     all_fits: bool,
 ) -> dict[str, TableState]:
     """See ``Strategy``."""
-    del placement, tables, kept, all_fits
-    return update(states, list(features))
+    del placement, tables, all_fits
+    return update(states, features_of(lookups))
 
 
 def for_update(

@@ -24,9 +24,11 @@ from jax_dynemb.engines.hash.layouts import Placement
 from jax_dynemb.engines.hash.strategies._rows_of_ids import of_rows, slots_of
 from jax_dynemb.engines.hash.strategies._strategy import (
     FindResult,
+    LookupGradients,
     LookupResult,
     States,
     Update,
+    features_of,
 )
 from jax_dynemb.ops import (
     FeatureGradient,
@@ -120,8 +122,7 @@ def touch(
 def apply_gradients(
     placement: Placement,
     tables: Sequence[TableSpec],
-    features: Sequence[FeatureGradient],
-    kept: Any,
+    lookups: Sequence[LookupGradients],
     states: States,
     update: Update,
     all_fits: bool,
@@ -131,9 +132,9 @@ def apply_gradients(
     A device compares its stamps with its own copy, and sends nothing where they do not
     fit. What was sent is added to every copy, so that copies stay equal.
     """
-    del kept, all_fits
+    del all_fits
     gathered, new, fit = _gathered(
-        placement.axes, tables, features, states, update.stamps
+        placement.axes, tables, features_of(lookups), states, update.stamps
     )
     new = dict(states) | new
     after = update.of_found(new, gathered)

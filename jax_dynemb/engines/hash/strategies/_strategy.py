@@ -51,6 +51,31 @@ class Update:
 
 
 @dataclasses.dataclass(frozen=True)
+class LookupGradients:
+    """Holds the gradients of one lookup on one device, or of several by ``lax.scan``.
+
+    Attributes:
+      residuals: of its features; several lookups have leading axes here.
+      features: the same with their gradients, flat.
+      kept: ``LookupResult.kept``, with these leading axes.
+    """
+
+    residuals: list[FeatureResidual]
+    features: list[FeatureGradient]
+    kept: Any
+
+    @property
+    def stacked(self) -> int:
+        """Counts the leading axes that ``lax.scan`` has added."""
+        return self.residuals[0].slots.ndim - 1
+
+
+def features_of(lookups: Sequence[LookupGradients]) -> list[FeatureGradient]:
+    """Lists the gradients of all lookups."""
+    return [feature for one in lookups for feature in one.features]
+
+
+@dataclasses.dataclass(frozen=True)
 class LookupResult:
     """Holds the result of a training lookup on one device.
 
@@ -155,19 +180,20 @@ class Strategy(Protocol):
         self,
         placement: Any,
         tables: Sequence[TableSpec],
-        features: Sequence[FeatureGradient],
-        kept: Any,
+        lookups: Sequence[LookupGradients],
         states: States,
         update: Update,
         all_fits: bool,
     ) -> dict[str, TableState]:
-        """Updates every row that the features touched on any device, once.
+        """Updates every row that the lookups touched on any device, once.
+
+        A gradient whose id has lost the row that its lookup returned is left out, and
+        counted.
 
         Args:
           placement: of the collection.
           tables: those of the features.
-          features: gradients of this device.
-          kept: ``LookupResult.kept`` if all features are of one lookup, else None.
+          lookups: gradients of this device.
           states: of this device.
           update: updates tables by their optimizers.
           all_fits: make room for any skew, so that ``update`` runs once.

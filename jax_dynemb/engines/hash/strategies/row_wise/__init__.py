@@ -66,13 +66,14 @@ def lookup(
     pooled: dict[str, list[FeatureResidual]] = {}
     for feature, one in zip(bags.features, done.bags, strict=True):
         pooled.setdefault(feature.table.name, []).append(one)
+    later = batch.by_feature(done.later) if batch else {}
     rows, features = {}, {}
     for layout, given in inputs:
         rows[layout.feature], scale = done.outputs[layout.feature]
-        # The route knows the distinct ids; slots stay with the owners.
-        none = jnp.zeros(layout.num_ids, jnp.int32)
+        # Slots of the first round stay with the owners.
+        slots = later.get(layout.feature, jnp.full(layout.num_ids, -1, jnp.int32))
         features[layout.feature] = FeatureResidual(
-            given.ids, none, given.offsets, given.weights, scale, layout
+            given.ids, slots, given.offsets, given.weights, scale, layout
         )
     kept = ExchangeResidual(done.route, fits, received, pooled)
     return LookupResult(rows, features, kept, done.states)

@@ -94,7 +94,7 @@ def find(
     names = [layout.feature for layout, _ in batch.inputs]
     rows = [row for row, _ in finalize_pooling(batch, total)]
     rows = dict(zip(names, rows, strict=True)) | first.sums
-    return rows, _by_feature(batch, flags) | first.found, new
+    return rows, batch.by_feature(flags) | first.found, new
 
 
 def _sums_alone(
@@ -152,13 +152,3 @@ def _round(
 
 def _found(owned: Sequence[Mapping[str, jax.Array]]) -> list[jax.Array]:
     return [o["found"] for o in owned]
-
-
-def _by_feature(batch: DeviceBatch, flags: Sequence[jax.Array]) -> ByFeature:
-    names = [t.name for t in batch.exchange.tables]
-    begin, result = [0] * len(names), {}
-    for layout, _ in batch.inputs:
-        t = names.index(layout.table)
-        result[layout.feature] = flags[t][begin[t] : begin[t] + layout.num_ids]
-        begin[t] += layout.num_ids
-    return result

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from jax_dynemb.engines.hash.exchange import (
     RoundRange,
     Route,
     add_rows,
+    exchange_arrays,
     finalize_pooling,
     first_begin,
     further_rounds,
@@ -45,7 +47,20 @@ from jax_dynemb.engines.hash.strategies.row_wise._sent_ids import (
 from jax_dynemb.ops import FeatureResidual, TableState, join_uses
 
 States = Mapping[str, TableState]
-Carry = tuple[list[jax.Array], dict[str, TableState]]  # rows by feature so far, states
+
+
+class _Carry(NamedTuple):
+    """Holds what the rounds so far have made.
+
+    Attributes:
+      total: rows by feature.
+      slots: by table, those of further rounds.
+      states: the states.
+    """
+
+    total: list[jax.Array]
+    slots: list[jax.Array]
+    states: dict[str, TableState]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +71,8 @@ class Rounds:
       route: where the ids went.
       fits: bool[], whether the first round was the only one.
       received: by table, the ids of the first round, and their slots.
+      later: by table, the owners' slots of the ids of further rounds, int32[ids of this
+        device]; negative for those of the first.
       bags: what the owner pooled, for each of ``PooledBatch.features``.
       outputs: by feature, rows and the scale of a mean.
       states: the new states.
@@ -64,6 +81,7 @@ class Rounds:
     route: Route | None
     fits: jax.Array | None
     received: list[tuple[jax.Array, jax.Array]]
+    later: list[jax.Array]
     bags: list[FeatureResidual]
     outputs: dict[str, tuple[jax.Array, jax.Array | None]]
     states: dict[str, TableState]
@@ -110,10 +128,12 @@ def lookup(
     places = places_of(exchange, id_route, round_range)
     total = add_rows(batch, zero_sums(batch), wire, rows, places)
 
-    def one(round_range: RoundRange, carry: Carry) -> Carry:
-        return _later_round(batch, id_route, round_range, scores, *carry)
+    def one(round_range: RoundRange, carry: _Carry) -> _Carry:
+        return _later_round(batch, id_route, round_range, scores, carry)
 
-    _, (total, new) = further_rounds(batch, id_route, fits, (total, new), one)
+    none = [jnp.full(size, -1, jnp.int32) for size in exchange.sizes]
+    carry = _Carry(total, none, new)
+    _, (total, later, new) = further_rounds(batch, id_route, fits, carry, one)
     for t, table in enumerate(tables):
         capacity = exchange.capacities[t]
         new[table.name] = count_exchange(
@@ -124,7 +144,7 @@ def lookup(
     ):
         results[layout.feature] = result
     received = list(zip(ids, slots, strict=True))
-    return Rounds(id_route, fits, received, kept, results, new)
+    return Rounds(id_route, fits, received, later, kept, results, new)
 
 
 def _sums_alone(
@@ -139,7 +159,7 @@ def _sums_alone(
     sums = wire.exchange([o["rows"] for o in owned])
     kept = owner_residuals(inputs, [o["slots"] for o in owned])
     results = pooled_outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
-    return Rounds(None, None, [], kept, results, dict(states) | new)
+    return Rounds(None, None, [], [], kept, results, dict(states) | new)
 
 
 def _later_round(
@@ -147,11 +167,11 @@ def _later_round(
     id_route: Route,
     round_range: RoundRange,
     scores: Mapping[str, jax.Array],
-    total: list[jax.Array],
-    states: dict[str, TableState],
-) -> Carry:
+    carry: _Carry,
+) -> _Carry:
     """Continues a lookup with the ids of another range."""
     exchange, tables = batch.exchange, batch.exchange.tables
+    total, slots, states = carry
     received, uses, _ = send_ids_and_uses(
         exchange, id_route, batch.ids, round_range, numbers_of(batch)
     )
@@ -167,7 +187,13 @@ def _later_round(
     new = before | new
     rows = wire.exchange([o["rows"] for o in owned])
     places = places_of(exchange, id_route, round_range)
-    return add_rows(batch, total, wire, rows, places), new
+    parts = [o["slots"].reshape(exchange.shards, -1) for o in owned]
+    answers = exchange_arrays(parts, exchange.axes)
+    slots = [
+        jnp.maximum(before, jnp.take(now.reshape(-1), at, mode="fill", fill_value=-1))
+        for before, now, at in zip(slots, answers, places, strict=True)
+    ]
+    return _Carry(add_rows(batch, total, wire, rows, places), slots, new)
 
 
 def scores_of(

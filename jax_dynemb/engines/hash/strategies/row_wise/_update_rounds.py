@@ -27,14 +27,22 @@ from jax_dynemb.engines.hash.exchange import (
     places_of,
     route,
     send_ids,
+    send_ids_and_slots,
     whole_range,
     wire_of,
 )
 from jax_dynemb.engines.hash.layouts import Placement
 from jax_dynemb.engines.hash.strategies._rows_of_ids import of_rows, slots_of
-from jax_dynemb.engines.hash.strategies._strategy import States, Update
+from jax_dynemb.engines.hash.strategies._strategy import (
+    LookupGradients,
+    States,
+    Update,
+)
 from jax_dynemb.engines.hash.strategies.row_wise._exchange_residual import (
     ExchangeResidual,
+)
+from jax_dynemb.engines.hash.strategies.row_wise._live_gradients import (
+    live_gradients,
 )
 from jax_dynemb.engines.hash.strategies.row_wise._round_counters import same_step
 from jax_dynemb.ops import (
@@ -52,13 +60,17 @@ Received = tuple[jax.Array, jax.Array]
 def apply_gradients(
     placement: Placement,
     tables: Sequence[TableSpec],
-    features: Sequence[FeatureGradient],
-    kept: ExchangeResidual | None,
+    lookups: Sequence[LookupGradients],
     states: States,
     update: Update,
     all_fits: bool,
 ) -> dict[str, TableState]:
     """See ``Strategy``: sums of rows travel, or of bags where the lookup sent those."""
+    kept: ExchangeResidual | None = None
+    if len(lookups) == 1 and not lookups[0].stacked and not all_fits:
+        kept, features = lookups[0].kept, lookups[0].features
+    else:
+        features, states = live_gradients(placement, tables, lookups, states)
     names = set() if kept is None else {t.name for t in tables} & set(kept.bags)
     pooled = _PooledGradients.of(
         placement, [t for t in tables if t.name in names], features, kept
@@ -76,7 +88,8 @@ def apply_gradients(
     else:
         id_route, fits = kept.route, kept.fits[0]
         received = [kept.received[t.name] for t in tables]
-    rounds = _Rounds(batch, id_route, ordered, pooled, update)
+    slots = None if received is None else jnp.concatenate([f.slots for f in ordered])
+    rounds = _Rounds(batch, id_route, ordered, slots, pooled, update)
     # On a GPU the host waits for the answer whether there is another round. What always
     # follows needs ``begin``, so it comes after that: while the GPU works on it, the
     # host gets ahead again.
@@ -125,6 +138,8 @@ class _Rounds:
       batch: the features whose rows travel.
       id_route: where their distinct ids go.
       features: their gradients, in the order of the batch.
+      slots: of the ids that did not travel in the first round of the lookup; None: they
+        are to be found.
       pooled: what travels with the last round.
       update: updates tables by their optimizers.
     """
@@ -132,6 +147,7 @@ class _Rounds:
     batch: DeviceBatch
     id_route: Route
     features: Sequence[FeatureGradient]
+    slots: jax.Array | None
     pooled: _PooledGradients
     update: Update
 
@@ -172,8 +188,11 @@ class _Rounds:
     def _received(
         self, round_range: RoundRange, states: States
     ) -> tuple[list[Received], States]:
-        """Sends the ids again, and finds their slots."""
+        """Sends the ids again, with their slots or to find them."""
         pairs, exchange = [], self.batch.exchange
+        if self.slots is not None:
+            of_ids = self.id_route, self.batch.ids, self.slots
+            return send_ids_and_slots(exchange, *of_ids, round_range), states
         ids = send_ids(exchange, self.id_route, self.batch.ids, round_range)
         for table, each in zip(exchange.tables, ids, strict=True):
             slots, states = slots_of(table, states, each)
