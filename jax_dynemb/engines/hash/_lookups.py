@@ -102,7 +102,8 @@ class Lookups(HashTables):
                 new, stamps = new | one.states, one.stamps
                 if one.kept is not None:
                     kept[name] = one.kept
-            new = _with_malformed(layout, used, inputs, new)
+            if any([given.malformed is not None for _, given in inputs]):
+                new = _with_malformed(layout, used, inputs, new)
             new = restore_untouched(layout, used, names, state, new)
             shaped, features = _in_order(inputs, rows, features)
             return shaped, Residual(features, stamps or _stamps(used, new), kept), new
@@ -290,8 +291,6 @@ def _with_malformed(
             here = jax.lax.axis_index(layout.axes) == first
             count = jnp.where(here, count, jnp.uint32(0))
         cut.append((stack.name, count))
-    if not cut:
-        return dict(states)
     return states | ops.count_malformed(_local(used), states, cut)
 
 

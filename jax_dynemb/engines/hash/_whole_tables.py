@@ -39,7 +39,7 @@ class WholeTables(HashTables):
         return self.layout.stack_of(self.catalog.table(table).name)
 
     def state_name(self, table: str) -> str:
-        return self.stack_of(table).state_name
+        return self.layout.stack_of(self.catalog.table(table).name).state_name
 
     def buckets(self, table: str) -> int | None:
         layout = self.layout

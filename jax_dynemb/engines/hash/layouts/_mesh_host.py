@@ -22,7 +22,7 @@ from jax_dynemb.engines import shard
 from jax_dynemb.engines.hash.layouts._mesh_parts import MeshParts
 from jax_dynemb.engines.hash.layouts._stacks import Stack
 from jax_dynemb.engines.shard import CountedArrays, grown_spec, split_spec
-from jax_dynemb.ops import Rows, TableState, bucket_rows
+from jax_dynemb.ops import Rows, TableState, bucket_rows, is_shared
 
 _ALL = PartitionSpec()
 _EXCHANGE = ("exchange_capacity", "exchange_peak", "exchange_overflows")
@@ -239,7 +239,7 @@ def _homes_shared_anew(stack: Stack, factor: int, split: TableState) -> jax.Arra
     """Cuts the homes of all shards evenly, through the memory of the host."""
     assert split.tier is not None
     homes = split.tier.homes
-    if ops.is_shared(homes):
+    if is_shared(homes):
         buckets = stack.local.num_buckets
         even = max(n for n in range(1, stack.width + 1) if buckets % n == 0)
         raise NotImplementedError(

@@ -47,7 +47,7 @@ def lookup(
         inputs = placement.copied(tables, states, inputs)
     numbers = jnp.stack([scores[t.name] for t in tables])
     outputs, new, stamps = ops.lookup(tables, states, inputs, numbers)
-    if any([shard.decays_lookups(t) for t in tables]):
+    if any([t.optimizer.decays_lookups for t in tables]):
         new |= shard.with_due_decay(tables, {**states, **new}, inputs, outputs)
     rows, features = {}, {}
     for (layout, given), output in zip(inputs, outputs, strict=True):
