@@ -7,6 +7,8 @@ Later lookups take the rows of earlier ones, and ids come back to new rows.
 
 import functools
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -98,4 +100,36 @@ def test_random_lookups(sharding, exchange, devices, seed, order, again):
     tables_now = export(twins.coll, twins.state, "t"), twins.oracle.export("t")
     others = {*tables_now[1]} - set().union(*back)
     got, want = (Rows.of({k: rows[k] for k in others}) for rows in tables_now)
+    np.testing.assert_allclose(got.values, want.values, **TOLERANCE)
+
+
+@pytest.mark.parametrize(("sharding", "exchange", "devices"), CASES)
+def test_lookups_that_scan_has_stacked(sharding, exchange, devices):
+    """They are updated, and counted, as a list of lookups is."""
+    coll = tables(sharding, exchange, devices).coll
+    drawn = batches(np.random.default_rng(0), devices, exchange == "sums", True)
+    stacked = {f: jde.ids(np.stack([each[f] for each in drawn])) for f in FEATURES}
+
+    def one(state, ids):
+        rows, residual, state = coll.lookup(state, ids)
+        return state, (residual, jax.tree.map(jnp.ones_like, dict(rows)))
+
+    @jax.jit
+    def by_scan(state):
+        state, many = jax.lax.scan(one, state, stacked)
+        return coll.apply_gradients(state, *many)
+
+    @jax.jit
+    def by_list(state):
+        pairs = []
+        for n in range(LOOKUPS):
+            state, pair = one(state, {f: ids[n] for f, ids in stacked.items()})
+            pairs.append(pair)
+        return coll.apply_gradients(state, *map(list, zip(*pairs, strict=True)))
+
+    states = [step(coll.init(0)) for step in (by_scan, by_list)]
+    stats = [coll.stats(state) for state in states]
+    assert stats[0] == stats[1] and stats[0]["t/lost_updates"] > 0
+    got, want = (Rows.of(export(coll, state, "t")) for state in states)
+    np.testing.assert_array_equal(got.keys, want.keys)
     np.testing.assert_allclose(got.values, want.values, **TOLERANCE)

@@ -11,7 +11,6 @@ that had none are not.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -92,15 +91,16 @@ def _flags_of(
     states: dict[str, TableState],
 ) -> tuple[Flags, dict[str, TableState]]:
     """Reads the flags of one lookup, or of several that ``lax.scan`` has stacked."""
-    of_one = functools.partial(_flags_of_one, placement, tables)
     asked, stacked = (lookup.residuals, lookup.kept), lookup.stacked
-    if not stacked:
-        return of_one(*asked, states)
 
     def body(states: dict[str, TableState], one: Any) -> Any:
-        flags, states = of_one(*one, states)
+        residuals, kept = one
+        flags, states = _flags_of_one(placement, tables, residuals, kept, states)
         return states, flags
 
+    if not stacked:
+        states, flags = body(states, asked)
+        return flags, states
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[stacked:]), asked)
     states, flags = jax.lax.scan(body, states, flat)
     return flags, states
