@@ -113,14 +113,18 @@ struct Ranking {
     if (table.evicts == kCompetes) stays = decaying_rank(stays, clock, passed, halflife);
   }
 
-  // `bucket` and `place`: of the row. Of all tables but few without branches: a lane has several.
-  DYNEMB_HD uint64_t of_row(uint64_t score, Bucket const& bucket, int place) const {
-    if (by != By::kScore) {
-      return by == By::kGiven ? of_given(score, bucket, place) : of_decaying(score);
-    }
+  // Of a row, unless it was given a score. Of all tables but few without branches: a lane has
+  // several.
+  DYNEMB_HD uint64_t of_score(uint64_t score) const {
+    if (by == By::kDecayingCount) return of_decaying(score);
     auto const goes =
         static_cast<int>(score < stays) & static_cast<int>(((score ^ clock) & bits) != 0);
     return goes != 0 ? score - 1 : kNeverGoes;
+  }
+
+  // `bucket` and `place`: of the row.
+  DYNEMB_HD uint64_t of_row(uint64_t score, Bucket const& bucket, int place) const {
+    return by == By::kGiven ? of_given(score, bucket, place) : of_score(score);
   }
 
   DYNEMB_HD uint64_t of_given(uint64_t score, Bucket const& bucket, int place) const {

@@ -18,8 +18,9 @@
 
 namespace dynemb {
 
-// All members are for all lanes of the group together.
-template <class Group>
+// All members are for all lanes of the group together. `kMayBeGiven`: of a table whose rows may
+// have given scores (core/given.h). They cost registers, which a GPU has none to spare of.
+template <class Group, bool kMayBeGiven>
 class FullBucket {
  public:
   struct Taken {
@@ -40,8 +41,9 @@ class FullBucket {
     DYNEMB_UNROLLED
     for (int i = 0; i < slots(); ++i) {
       auto const entry = entries[place(i)];
-      ranks_[i] =
-          leaving.stays(place(i)) ? kNeverGoes : ranking.of_row(entry.score, bucket, place(i));
+      ranks_[i] = leaving.stays(place(i)) ? kNeverGoes
+                  : kMayBeGiven           ? ranking.of_row(entry.score, bucket, place(i))
+                                          : ranking.of_score(entry.score);
       keys_[i] = entry.key;
       some_stay |= ranks_[i] == kNeverGoes;
     }
@@ -82,7 +84,7 @@ class FullBucket {
       auto goes = first_rank_ == rank;
       auto lanes = group_.ballot(goes);
       if ((lanes & (lanes - 1)) != 0) {
-        if (by_clock_ && rank <= kLastRankOfRows) {
+        if (leaves_by_clock(rank)) {
           auto const clock = group_.min(goes ? clock_of(first_) : kNothing);
           goes = goes && clock_of(first_) == clock;
         }
@@ -136,39 +138,34 @@ class FullBucket {
     }
   }
 
+  // Do rows of this rank leave by clock, then by key?
+  DYNEMB_HD bool leaves_by_clock(uint64_t rank) const {
+    return kMayBeGiven && by_clock_ && rank <= kLastRankOfRows;
+  }
+
   // The row must have its slot still. The clock is read again, since only given scores tie often.
   DYNEMB_HD uint64_t clock_of(int i) const { return entries_[place(i)].score; }
 
-  DYNEMB_HD bool is_before(int i, int other) const {
-    if (by_clock_ && ranks_[i] <= kLastRankOfRows) {
-      auto const a = clock_of(i), b = clock_of(other);
-      if (a != b) return a < b;
+  // Of this lane's slots; is `i` before the first of those before it, where both have one rank?
+  DYNEMB_HD bool is_before_first(int i) const {
+    if (leaves_by_clock(first_rank_)) {
+      auto const own = clock_of(i), other = clock_of(first_);
+      if (own != other) return own < other;
     }
-    return keys_[i] < keys_[other];
+    return keys_[i] < first_key_;
   }
 
   // A lane looks for the lowest rank among its own slots.
   DYNEMB_HD void find_first() {
-    if (by_clock_) return find_first_by_clock();
     first_ = 0, first_rank_ = ranks_[0], first_key_ = keys_[0];
     DYNEMB_UNROLLED
     for (int i = 1; i < slots(); ++i) {
       auto const sooner =
-          ranks_[i] < first_rank_ || (ranks_[i] == first_rank_ && keys_[i] < first_key_);
+          ranks_[i] < first_rank_ || (ranks_[i] == first_rank_ && is_before_first(i));
       first_ = sooner ? i : first_;
       first_rank_ = sooner ? ranks_[i] : first_rank_;
       first_key_ = sooner ? keys_[i] : first_key_;
     }
-  }
-
-  DYNEMB_HD void find_first_by_clock() {
-    first_ = 0;
-    for (int i = 1; i < slots(); ++i) {
-      if (ranks_[i] < ranks_[first_] || (ranks_[i] == ranks_[first_] && is_before(i, first_))) {
-        first_ = i;
-      }
-    }
-    first_rank_ = ranks_[first_], first_key_ = keys_[first_];
   }
 
   DYNEMB_HD void keep_rows() {
@@ -194,7 +191,7 @@ class FullBucket {
 
   Group const& group_;
   Entry const* entries_;
-  bool by_clock_;  // rows of one rank leave by clock, then by key
+  bool by_clock_;
   uint64_t ranks_[kMostSlots] = {};
   Key keys_[kMostSlots] = {};
   // The slot of this lane that goes first; -1 = not known.

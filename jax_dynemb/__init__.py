@@ -19,7 +19,6 @@ from jax_dynemb import tiers as tiers
 from jax_dynemb import torchrec as torchrec
 from jax_dynemb import tt as tt
 from jax_dynemb._compiler_options import compiler_options as compiler_options
-from jax_dynemb._errors import DamagedFileError as DamagedFileError
 from jax_dynemb._hash_ids import hash_ids as hash_ids
 from jax_dynemb._ids import ids as ids
 from jax_dynemb._ids import now as now
@@ -32,6 +31,7 @@ from jax_dynemb.engines import StatsFuture as StatsFuture
 from jax_dynemb.engines.mesh import Plan as Plan
 from jax_dynemb.engines.mesh import ShardedResidual as ShardedResidual
 from jax_dynemb.engines.mesh import TablePlan as TablePlan
+from jax_dynemb.files.integrity import DamagedFileError as DamagedFileError
 from jax_dynemb.jagged import Jagged as Jagged
 from jax_dynemb.nnx import TTEmbeddingBag as TTEmbeddingBag
 from jax_dynemb.ops import Residual as Residual

@@ -230,10 +230,13 @@ def _on_full(
         return {}
     if {**fields, **chosen}["score_strategy"] == "no_eviction":
         return {"on_full": on_full}
+    if on_full == "warn":
+        return {}  # a table that evicts warns of what it refuses
     raise ValueError(
         f"safe_check_mode={mode!r} is refused for a table that evicts: there the old "
-        "row leaves, and stats() counts what finds no place as 'refused'. Leave it at "
-        f"IGNORE, or pass on_full={on_full!r}, which refuses new ids in full buckets."
+        "row leaves, and stats() counts what finds no place as 'refused', and warns. "
+        f"Write WARNING, or pass on_full={on_full!r}, which refuses new ids in full "
+        "buckets."
     )
 
 

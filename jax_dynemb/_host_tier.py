@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jax_dynemb import _ffi
+from jax_dynemb._shardings import splits_rows
 
 # With fewer, a batch that has many rows in one bucket finds no frames for them.
 LEAST_FRAMES = 4
@@ -73,7 +74,7 @@ class HostTier:
 
     def conflict(self, config: Any) -> str | None:
         """Names the field of a config that a tier excludes; None if there is none."""
-        if config.sharding not in ("row_wise", "table_wise"):
+        if not splits_rows(config.sharding):
             return (
                 f"a table with a tier cannot have sharding={config.sharding!r}: use "
                 "sharding='row_wise' or 'table_wise', or leave tier out"

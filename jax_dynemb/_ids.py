@@ -61,7 +61,7 @@ def words_of(x: Any) -> np.ndarray:
 
 
 def array_of(x: Any) -> np.ndarray:
-    """Makes an array of lists that may be nested, but not unequal or endless."""
+    """Makes a NumPy array of ids, which may be nested lists of equal lengths."""
     check_depth("ids", x)
     try:
         return np.asarray(x)

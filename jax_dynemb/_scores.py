@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jax_dynemb._is_whole import is_whole
+
 MOST_SCORE = 2**62 - 1  # core/given.h
 _GIVEN = np.uint32(1 << 31)  # of the high word: there is a score
 _FORMS = (
@@ -66,7 +68,7 @@ def score_words(x: Any, where: str, shape: tuple[int, ...]) -> tuple[Any, Any]:
     that. ``x`` may be words already; results are in NumPy if it is no jax Array.
     """
     array: Any = x if isinstance(x, jax.Array) else np.asarray(x)
-    if array.dtype.kind == "O" and array.size and all(_is_int(n) for n in array.flat):
+    if array.dtype.kind == "O" and array.size and all(is_whole(n) for n in array.flat):
         _refuse(where, min(array.flat), max(array.flat))
     if array.dtype.kind not in "iu":
         raise TypeError(
@@ -100,10 +102,6 @@ def given(words: tuple[Any, Any]) -> tuple[jax.Array, jax.Array]:
     """Marks words as those of a score that was given, as kernels take it."""
     low, high = (jnp.asarray(word, jnp.uint32) for word in words)
     return low, jnp.minimum(high, _GIVEN - 1) | _GIVEN
-
-
-def _is_int(x: Any) -> bool:
-    return isinstance(x, (int, np.integer)) and not isinstance(x, bool)
 
 
 def _check(where: str, least: int, most: int) -> None:

@@ -104,32 +104,11 @@ class TableSpec:
           config: the table.
           changes: fields of the spec that differ, such as those of a part of a table.
         """
-        fields: dict[str, Any] = dict(
-            name=config.name,
-            dim=config.dim,
-            num_buckets=config.num_buckets,
-            initializer=config.initializer,
-            eval_initializer=config.eval_initializer,
-            optimizer=config.optimizer,
-            score_strategy=ScoreStrategy(config.score_strategy),
-            evicts=config.evicts,
-            pooling=config.pooling,
-            param_dtype=config.param_dtype,
-            dtype=config.dtype,
-            key_dtype=config.key_dtype,
-            nonfinite=config.nonfinite,
-            hash_seed=config.hash_seed,
-            rounding=config.rounding,
-            state_dtype=config.state_dtype,
-            trainable=config.trainable,
-            row_format=config.row_format,
-            lfu_halflife=config.lfu_halflife,
-            admission=config.admission,
-            log_removed=config.log_removed,
+        fields: dict[str, Any] = {name: getattr(config, name) for name in _OF_CONFIG}
+        fields |= dict(
             keep_for=int(config.keep_for or 0),  # pyright: ignore[reportArgumentType]
             competes=config.on_full == "compete",
             unseen="admitted" if config.insert else "none",
-            tier=config.tier,
             ring_rows=0 if config.tier is None else config.tier.ring_rows,
         )
         return cls(**fields | changes)
@@ -280,4 +259,7 @@ class TableSpec:
         return stored_states(self.optimizer, self.dim, self.state_dtype)
 
 
+_OPTIONS = {f.name for f in dataclasses.fields(TableConfig)} | {"num_buckets", "evicts"}
+# The fields that a spec takes from its config, under the same names.
+_OF_CONFIG = [f.name for f in dataclasses.fields(TableSpec) if f.name in _OPTIONS]
 AnyTable = TableConfig | TableSpec

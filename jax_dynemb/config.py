@@ -9,23 +9,26 @@ import datetime
 import enum
 import math
 import reprlib
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from jax_dynemb import _ffi, initializers
+from jax_dynemb._checked_fields import CheckedFields
 from jax_dynemb._dynamicemb_options import table_fields, within_budget
 from jax_dynemb._host_tier import HostTier
 from jax_dynemb._is_whole import is_whole
-from jax_dynemb._names import check_table_name, feature_name_problem
+from jax_dynemb._names import check_table_name
 from jax_dynemb._removal_options import kept_for, logged_keys
 from jax_dynemb._row_formats import ROW_FORMATS, dtype_name
+from jax_dynemb._shardings import SHARDINGS, sharding_name
 from jax_dynemb._store_tier import rows_above_store, tier_problem
 from jax_dynemb._table_sizes import buckets_for, most_shards
 from jax_dynemb.admission import Admission
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim.interface import (
     StateSpec,
+    TableOptimizer,
     as_optimizer,
     checked_state_dtypes,
     known_number,
@@ -37,7 +40,6 @@ MAX_DIM = 4096
 _VALUE_TYPES = ("float32", "bfloat16", "float16")
 _KEY_TYPES = ("int64", "int32")
 _POOLINGS = (None, "sum", "mean")
-_SHARDINGS = ("row_wise", "table_wise", "column_wise", "replicated")
 _ON_FULL = ("evict", "compete", "refuse", "warn", "error")
 _NONFINITE = ("skip", "propagate")
 _ROUNDINGS = ("nearest", "stochastic")
@@ -65,7 +67,7 @@ _COMPETING = (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED)
 
 
 @dataclasses.dataclass(frozen=True)
-class TableConfig:
+class TableConfig(CheckedFields):
     """Declares one embedding table: its size, its rows, its optimizer, its eviction.
 
     Attributes:
@@ -172,7 +174,8 @@ class TableConfig:
 
     def __post_init__(self) -> None:
         """Checks every field and brings it into its one form."""
-        self._check_name()
+        check_table_name("TableConfig", self.name)
+        self._set_features()
         self._check_size()
         self._set("initializer", self._resolved_initializer())
         self._checked_initializer("eval_initializer")
@@ -261,26 +264,6 @@ class TableConfig:
         """Sums ``pooling_factors`` over all features, 1 for each that has none."""
         return sum(self.pooling_factors) or float(len(self.feature_names))
 
-    def _set(self, field: str, value: Any) -> None:
-        object.__setattr__(self, field, value)
-
-    def _fail(self, message: str) -> NoReturn:
-        raise ValueError(f"Table '{self.name}': {message}")
-
-    def _check_name(self) -> None:
-        check_table_name("TableConfig", self.name)
-        names = self.feature_names
-        if isinstance(names, str):
-            self._fail(f"feature_names must be a tuple: write ({names!r},)")
-        if not isinstance(names, (tuple, list)):
-            self._fail(f"feature_names must be a tuple of names, not {names!r}")
-        names = tuple(names) or (self.name,)
-        if problem := feature_name_problem(names):
-            self._fail(problem)
-        if len(set(names)) != len(names):
-            self._fail(f"feature_names {names} has a name twice; give each once")
-        self._set("feature_names", names)
-
     def _check_size(self) -> None:
         for field in ("dim", "capacity"):
             value = getattr(self, field)
@@ -293,17 +276,6 @@ class TableConfig:
             self._fail(f"capacity must be 1 or more, not {self.capacity}")
         if buckets_for(self.capacity) >= 1 << 32:
             self._fail(f"capacity {self.capacity} is more than 2**39 rows")
-
-    def _check_hash_seed(self) -> None:
-        seed = self.hash_seed
-        if not is_whole(seed):
-            self._fail(f"hash_seed must be an int, not {seed!r}")
-        if not 0 <= seed < 1 << 64:
-            self._fail(
-                f"hash_seed must be 0 to 2**64 - 1, not {seed}; "
-                "secrets.randbits(64) makes one"
-            )
-        self._set("hash_seed", int(seed))
 
     def _check_updates(self) -> None:
         limit = self.max_gradient
@@ -387,7 +359,7 @@ class TableConfig:
 
     def _resolved_optimizer(self) -> Any:
         optimizer = as_optimizer(self.optimizer)
-        if isinstance(optimizer, type) or not hasattr(optimizer, "states"):
+        if not isinstance(optimizer, TableOptimizer):
             what = "optimizer must be one of jde.optim or a row-local optax "
             what += "transformation"
             name = getattr(optimizer, "__name__", None)
@@ -458,11 +430,9 @@ class TableConfig:
         return rule.for_buckets(self.num_buckets)
 
     def _resolved_sharding(self) -> str:
-        given = getattr(self.sharding, "value", self.sharding)
-        name = given.lower() if isinstance(given, str) else given
-        name = "replicated" if name == "data_parallel" else name
-        if name not in _SHARDINGS:
-            self._fail(f"sharding must be one of {_SHARDINGS}, not {given!r}")
+        name = sharding_name(self.sharding)
+        if name not in SHARDINGS:
+            self._fail(f"sharding must be one of {SHARDINGS}, not {self.sharding!r}")
         return name
 
     def _resolved_factors(self) -> tuple[float, ...]:
@@ -476,12 +446,6 @@ class TableConfig:
                 f"{features}, not {reprlib.repr(given)}"
             )
         return tuple(float(x) for x in factors)
-
-    def _choose(self, field: str, allowed: tuple) -> None:
-        if getattr(self, field) not in allowed:
-            self._fail(
-                f"{field} must be one of {allowed}, not {getattr(self, field)!r}"
-            )
 
     def _dtype_name(self, field: str, allowed: tuple[str, ...]) -> str:
         given = getattr(self, field)

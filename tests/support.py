@@ -374,17 +374,18 @@ def assert_close(
     )
 
 
-def came_back(oracle: ReferenceTables, residual: Any) -> bool:
-    """Whether a row left after a lookup and its key was stored again.
+def came_back(oracle: ReferenceTables, residual: Any) -> set[int]:
+    """The keys whose rows left after a lookup, and which were stored again.
 
     The new row may lie in the old slot or in another: whether the update reaches it is
     not defined.
     """
-    return any(
-        oracle.tables[oracle.features[feature]].get(key) not in (row, None)
+    return {
+        key
         for feature, r in residual.items()
         for key, row in r.rows.items()
-    )
+        if oracle.tables[oracle.features[feature]].get(key) not in (row, None)
+    }
 
 
 def assert_stats(got: Mapping[str, Any], want: Mapping[str, Any]) -> None:

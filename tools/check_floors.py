@@ -58,6 +58,7 @@ PYTHON_FLOORS = {
     "_version": 0,
     "_ffi": 3,
     # Leaves: data and checks that every floor above may use.
+    "_checked_fields": 3,
     "_compiler_options": 3,
     "_dynamicemb_options": 3,
     "_hash_ids": 3,
@@ -70,8 +71,8 @@ PYTHON_FLOORS = {
     "_scores": 3,
     "_row_formats": 3,
     "_seed": 3,
+    "_shardings": 3,
     "_table_sizes": 3,
-    "_errors": 3,
     "_spec": 3,
     "admission": 3,
     "config": 3,

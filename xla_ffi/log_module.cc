@@ -93,7 +93,7 @@ void translate(std::exception_ptr const& error, void*) {
   try {
     std::rethrow_exception(error);
   } catch (DamagedFile const& damaged) {
-    auto const type = nb::module_::import_("jax_dynemb._errors").attr("DamagedFileError");
+    auto const type = nb::module_::import_("jax_dynemb").attr("DamagedFileError");
     auto const raised = type(damaged.path, damaged.problem);
     PyErr_SetObject(type.ptr(), raised.ptr());
   } catch (FailedCall const& failed) {

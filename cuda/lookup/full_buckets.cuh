@@ -163,6 +163,9 @@ class BinWorker {
   }
 
  private:
+  // Where tables have given scores, the lookup selects (launch_lookup).
+  using Rows = FullBucket<WarpGroup, kSelects>;
+
   struct BucketId {
     int32_t table;
     int64_t number;  // of the shard
@@ -210,7 +213,7 @@ class BinWorker {
     bool is_one;
     Claim result{-1, false};
 
-    __device__ __forceinline__ void hear_of(FullBucket<WarpGroup>::Taken const& taken) {
+    __device__ __forceinline__ void hear_of(typename Rows::Taken const& taken) {
       if (is_one && mark == taken.displaced) result = {-1, false};
     }
   };
@@ -269,8 +272,8 @@ class BinWorker {
   }
 
   // The claims of the lanes that claim, one after the other.
-  __device__ __forceinline__ void claim(FullBucket<WarpGroup>* bucket, Leaving const& leaving,
-                                        Claimant* now, bool claims, Claimant* earlier) const {
+  __device__ __forceinline__ void claim(Rows* bucket, Leaving const& leaving, Claimant* now,
+                                        bool claims, Claimant* earlier) const {
     auto const note = RowNote{*this, leaving};
     for (auto rest = group_.ballot(claims); rest != 0; rest &= rest - 1) {
       auto const from = lowest_bit(rest);
@@ -291,7 +294,7 @@ class BinWorker {
     auto const& use = call_.uses[of.table];
     auto const ranking = Ranking(table, use);
     auto const leaving = Leaving{table, removals_, of, lookup_of(of.table)};
-    auto bucket = FullBucket<WarpGroup>(group_, table, where, entries, ranking, leaving);
+    auto bucket = Rows(group_, table, where, entries, ranking, leaving);
     claim(&bucket, leaving, &own, own.is_one, &own);
     uint32_t kept = 0;
     for (auto base = later.begin; base < later.end; base += 32) {
@@ -331,7 +334,7 @@ class BinWorker {
       auto const bucket = bucket_at(table, id.bucket);
       bring_in(bucket, result.place, own.missing.key, id.mark,
                first_score(table.policy, call_.uses[id.table].clock));
-      begin_given(table, bucket, result.place);
+      if constexpr (kSelects) begin_given(table, bucket, result.place);
     }
     call_.view.features[own.missing.feature].slots[own.missing.position] = slot;
     own.listed->won = result.won ? kFullBucket : kNotWon;

@@ -255,9 +255,9 @@ struct LookupScratch {
         missing(take_missing(total_ids(args), scratch)) {}
 };
 
-inline bool reads_time(LookupArgs const& args) {
+inline bool has_policy(LookupArgs const& args, ScorePolicy policy) {
   return std::any_of(args.tables, args.tables + args.num_tables,
-                     [](TableRef const& table) { return table.policy == ScorePolicy::kTimestamp; });
+                     [policy](TableRef const& table) { return table.policy == policy; });
 }
 
 // Returns a bit for each table with a rule for unseen ids.
@@ -278,7 +278,7 @@ cudaError_t launch_lookup(LookupArgs const& args, LookupScratch const& scratch,
   auto const selection = selection_of<kSelects>(args);
   auto const waiting = waiting_tables(args);
   auto ids = LookupIds<kSelects>{{args.given}, selection, nullptr, missing, waiting};
-  if (reads_time(args)) {
+  if (has_policy(args, ScorePolicy::kTimestamp)) {
     DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
     ids.stored = scratch.uses;
   }
@@ -288,7 +288,8 @@ cudaError_t launch_lookup(LookupArgs const& args, LookupScratch const& scratch,
       std::any_of(args.removals, args.removals + args.num_tables, notes_removals) ||
       std::any_of(args.departures, args.departures + args.num_tables,
                   [](Departures const& departures) { return departures.ring != nullptr; });
-  if (!kSelects && waiting == 0 && !notes) {
+  auto const are_given = has_policy(args, ScorePolicy::kCustomized);
+  if (!kSelects && waiting == 0 && !notes && !are_given) {
     return launch_missing<false>({call, {}, {}}, total_ids(args), stream);
   }
   return launch_missing<true>({call, selection_of<true>(args), removals_of<true>(args)},

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from jax_dynemb.files.checkpoint import find_checkpoint, stored_checkpoint
 from jax_dynemb.files.dynamicemb import dumped_tables, stored_dumps
+from jax_dynemb.files.integrity import base_files
 from jax_dynemb.files.parquet import parquet_files, stored_parquet
-from jax_dynemb.files.safetensors import base_files, stored_exports
+from jax_dynemb.files.safetensors import stored_exports
 from jax_dynemb.rows import StoredTable
 
 

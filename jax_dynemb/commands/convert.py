@@ -13,7 +13,7 @@ from jax_dynemb.commands._open import add_verify, open_tables
 from jax_dynemb.files.dynamicemb import OPTIMIZERS, write_dynamicemb
 from jax_dynemb.files.parquet import write_parquet
 from jax_dynemb.files.safetensors import write_safetensors
-from jax_dynemb.rows import StoredTable
+from jax_dynemb.rows import SKETCH_HAS_NO_IDS, StoredTable
 
 Writer = Callable[[Path, Mapping[str, StoredTable]], object]
 
@@ -32,6 +32,9 @@ def main(arguments: argparse.Namespace) -> int:
         arguments.path, verify=not arguments.no_verify, quiet=False
     )
     WRITERS[arguments.to](arguments.out, tables)
+    if arguments.to == "parquet":
+        for name in (n for n, table in tables.items() if table.sketch is not None):
+            print(f"{name}: {SKETCH_HAS_NO_IDS}", file=sys.stderr)
     rows = sum(table.rows for table in tables.values())
     print(
         f"{arguments.path} ({kind}): {rows:,} rows of {len(tables)} tables are in "

@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.disk import (
     disk_errors,
     new_directory,
@@ -21,6 +21,7 @@ from jax_dynemb.files.disk import (
 from jax_dynemb.files.integrity import (
     NAME,
     Advance,
+    DamagedFileError,
     file_bytes,
     read_entries,
     verify_files,
@@ -28,13 +29,15 @@ from jax_dynemb.files.integrity import (
 from jax_dynemb.rows import Exported, Schema, StoredTable
 
 _BLOCK_ROWS = 65_536
+_COUNTS = "counts"  # a folder: no table has the name of a file in one
 
 
 def write_parquet(path: Path, tables: Mapping[str, StoredTable]) -> None:
     """Writes ``<table>.parquet`` for each table into a new directory.
 
     Columns: key int64, row fixed_size_list<float>[dim], score uint64, pinned bool, and
-    each optimizer state under its name.
+    each optimizer state under its name. Counts of ids without a row, where they are
+    kept by id, are in ``counts/<table>.parquet``: key int64, count int64.
     """
     pyarrow, parquet = _import()
     total = sum(table.rows for table in tables.values())
@@ -63,7 +66,16 @@ def write_parquet(path: Path, tables: Mapping[str, StoredTable]) -> None:
                         pyarrow.Table.from_arrays(columns, schema=schema)
                     )
                     advance(len(chunk.keys))
+            if table.counted is not None:
+                _write_counts(draft / _COUNTS / target.name, *table.counted())
         write_side_file(draft)
+
+
+def _write_counts(path: Path, keys: np.ndarray, counts: np.ndarray) -> None:
+    pyarrow, parquet = _import()
+    path.parent.mkdir(exist_ok=True)
+    columns = {"key": keys, "count": counts.astype(np.int64)}
+    parquet.write_table(pyarrow.table(columns), path, write_page_checksum=True)
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -72,20 +84,26 @@ def parquet_files(folder: Path) -> list[Path]:
     if found or (folder / NAME).exists():
         entries = read_entries(folder) or {}
         found |= {folder / name for name in entries if name.endswith(".parquet")}
-    return sorted(found)
+    return sorted(path for path in found if path.parent == folder)
 
 
 def _verify(files: Sequence[Path], advance: Advance) -> None:
-    """Compares files with the checksums beside them, if there are any."""
+    """Compares files with the checksums beside them, if there are any.
+
+    Raises:
+      DamagedFileError: a file is missing or altered, or that of its counts.
+    """
     for folder in {file.parent for file in files}:
         entries = read_entries(folder)
         if entries is None:
             continue
-        for file in files:
-            if file.parent == folder and file.name not in entries:
-                raise DamagedFileError(file, f"{NAME} does not name it")
-        own = [(f.name, entries[f.name]) for f in files if f.parent == folder]
-        verify_files(folder, own, advance=advance)
+        own = [file.name for file in files if file.parent == folder]
+        counts = [f"{_COUNTS}/{name}" for name in own]
+        own += [n for n in counts if n in entries or (folder / n).exists()]
+        for name in own:
+            if name not in entries:
+                raise DamagedFileError(folder / name, f"{NAME} does not name it")
+        verify_files(folder, [(n, entries[n]) for n in own], advance=advance)
 
 
 def read_parquet(path: Path) -> StoredTable:
@@ -146,7 +164,28 @@ def read_parquet(path: Path) -> StoredTable:
 
     _check_keys(path, rows, [keys for keys, _ in index()])
     schema = Schema(path.stem, size, optimizer={"kind": ""}, states=states)
-    return StoredTable(schema, rows, {}, chunks, index)
+    counts = path.parent / _COUNTS / path.name
+    counted = functools.partial(_read_counts, counts) if counts.exists() else None
+    return StoredTable(schema, rows, {}, chunks, index, counted=counted)
+
+
+def _read_counts(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Ids without a row and how often they have occurred.
+
+    Raises:
+      DamagedFileError: it can not be read, has other columns, or a count is below 1.
+    """
+    _, parquet = _import()
+    with _damage(path):
+        table = parquet.ParquetFile(path, page_checksum_verification=True).read()
+        kinds = {field.name: str(field.type) for field in table.schema}
+        if kinds != {"key": "int64", "count": "int64"}:
+            raise ValueError(f"it has {kinds}, not int64 'key' and 'count'")
+        keys, counts = (_array(table[n].combine_chunks()) for n in ("key", "count"))
+    _check_keys(path, len(keys), [keys])
+    if (counts < 1).any():
+        raise DamagedFileError(path, "one of its counts is below 1")
+    return keys, counts
 
 
 def stored_parquet(

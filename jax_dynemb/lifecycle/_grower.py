@@ -37,10 +37,9 @@ class _Next:
 class _Ready:
     """Holds what a swap needs, so that the swap takes no longer than its copies.
 
-    Attributes:
-      needed: bytes of the new arrays on a device.
-      programs: the compiled growth, and those of the step and of a check, if they are
-        compiled ahead. ``jit`` finds them while they are kept.
+    ``needed`` are bytes of the new arrays on a device. ``programs`` are the compiled
+    growth, and those of the step and a check if compiled ahead. ``jit`` finds them
+    while they are kept.
     """
 
     needed: int

@@ -46,7 +46,7 @@ class TimeMarks:
         Raises:
           ValueError: that is less than 2.
         """
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 2:
+        if not is_whole(limit) or limit < 2:
             raise ValueError(f"limit must be a whole number from 2 on, not {limit!r}")
         self.limit = limit
         self._seconds: list[float] = []

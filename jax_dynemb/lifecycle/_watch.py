@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from jax_dynemb._is_whole import is_whole
 from jax_dynemb.engines import StatsFuture
 from jax_dynemb.table import Tables
 
@@ -34,7 +35,7 @@ class GrowthWatch:
         Raises:
           ValueError: that is less than 1.
         """
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        if not is_whole(every) or every < 1:
             raise ValueError(
                 f"every must be a number of steps from 1 on, not {every!r}"
             )

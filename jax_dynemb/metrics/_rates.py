@@ -84,7 +84,7 @@ class _Rate:
 
     @staticmethod
     def _value(*sums: jax.Array) -> jax.Array:
-        raise NotImplementedError
+        return _quotient(*sums)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -127,10 +127,6 @@ class Calibration(_Rate):
     def _terms(p: jax.Array, y: jax.Array) -> list[jax.Array]:
         return [p, y]
 
-    @staticmethod
-    def _value(*sums: jax.Array) -> jax.Array:
-        return _quotient(*sums)
-
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -143,10 +139,6 @@ class CTR(_Rate):
     def _terms(p: jax.Array, y: jax.Array) -> list[jax.Array]:
         return [y, jnp.ones_like(p)]
 
-    @staticmethod
-    def _value(*sums: jax.Array) -> jax.Array:
-        return _quotient(*sums)
-
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -158,10 +150,6 @@ class LogLoss(_Rate):
     @staticmethod
     def _terms(p: jax.Array, y: jax.Array) -> list[jax.Array]:
         return [_entropy(p, y), jnp.ones_like(p)]
-
-    @staticmethod
-    def _value(*sums: jax.Array) -> jax.Array:
-        return _quotient(*sums)
 
 
 def _entropy(p: jax.Array, y: jax.Array) -> jax.Array:

@@ -18,6 +18,7 @@ from jax_dynemb.nnx._table_module import TableModule
 from jax_dynemb.nnx._tape import without_gradients
 from jax_dynemb.nnx._variable import Table
 from jax_dynemb.optim.interface import (
+    TableOptimizer,
     optax_rules,
     rows_sum_of_squares,
     scale_to_norm,
@@ -161,7 +162,7 @@ def clip_by_global_norm(
 def _check_transformation(tx: Any) -> None:
     if hasattr(tx, "init") and hasattr(tx, "update") and not isinstance(tx, type):
         return
-    if hasattr(tx, "kind") and hasattr(tx, "states"):
+    if isinstance(tx, TableOptimizer):
         what = (
             f"jde.optim.{tx.kind}(...), which updates rows: write it into the table, "
         )

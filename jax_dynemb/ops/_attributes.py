@@ -58,7 +58,7 @@ def shares_arrays(tables: Sequence[TableSpec]) -> list[bool]:
 def _table_fields(table: TableSpec) -> dict[str, int]:
     strategy = ScoreStrategy(table.score_strategy)
     policy = "decaying_lfu" if table.lfu_halflife else _POLICY[strategy]
-    kind = getattr(table.optimizer, "kind", None)
+    kind = table.optimizer.kind
     return {
         "num_states": len(table.states),
         "num_buckets": table.num_buckets,
@@ -66,7 +66,7 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "evicts": _on_full(table),
         "initializer": _initializer_code(table.initializer),
         "eval_initializer": _initializer_code(table.eval_initializer),
-        "optimizer": 0 if kind in (None, "none") else _ffi.code("optimizers", kind),
+        "optimizer": 0 if kind in ("", "none") else _ffi.code("optimizers", kind),
         "first_bucket": 0 if table.block is None else table.block.first_bucket,
         "local_buckets": table.local_buckets,
         "first_row": 0 if table.block is None else table.block.first_row,

@@ -51,9 +51,10 @@ class Call:
     ):
         """Starts a call; ``attributes`` are those beside the tables' own.
 
-        ``tables`` whose buffers are added, such as share arrays together. ``num_ids``
-        is of each feature, or of each table of a route. A scatter says there if some
-        slots may be equal. pair_gradients says the shape of the suffixes, and rows.
+        The buffers of ``tables`` are added; those that share arrays stand together.
+        ``num_ids`` is of each feature, or of each table of a route. A scatter says
+        there if some slots may be equal. pair_gradients says the shape of the suffixes,
+        and rows.
 
         Raises:
           ValueError: a table has packed rows, which the operation does not read.

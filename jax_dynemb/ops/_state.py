@@ -113,7 +113,7 @@ def empty_arrays(
         values=jnp.zeros((slots, width), dtype),
         optimizer=states,
         counters=counters[0] if len(counters) == 1 else jnp.concatenate(counters),
-        extra=_first_extra(first),
+        extra=first.optimizer.extra(first.dim),
         sketch=empty_sketch(first, buckets),
         tier=None if first.tier is None else empty_tier(first),
         removed=empty_log(first),
@@ -148,7 +148,7 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
             sketch = jax.lax.dynamic_update_slice(state.sketch, sketch, at)
         counters = state.counters.at[config.own_counters].set(counters)
     removed = None if state.removed is None else overwritten_log(state.removed)
-    extra = _first_extra(config)
+    extra = config.optimizer.extra(config.dim)
     return dataclasses.replace(
         state,
         index=index,
@@ -166,11 +166,6 @@ def empty_sketch(config: TableSpec, buckets: int) -> jax.Array | None:
         of_each = words // _ffi.constants()["bucket_words"]
         return empty_index(buckets * of_each).reshape(buckets, words)
     return None if words == 0 else jnp.zeros((buckets, words), jnp.uint32)
-
-
-def _first_extra(config: TableSpec) -> tuple[Any, ...]:
-    extra = getattr(config.optimizer, "extra", None)
-    return () if extra is None else tuple(extra(config.dim))
 
 
 def check_state(config: TableSpec, state: TableState) -> None:

@@ -22,7 +22,7 @@ from jaxtyping import Array, Int32, UInt32
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.initializers import Given
-from jax_dynemb.optim.interface import StateSpec
+from jax_dynemb.optim.interface import StateSpec, TableOptimizer
 
 _log = logging.getLogger("jax_dynemb.tiers")
 _SLOW_GIGABYTES = 2  # XLA pins about 2 GB a second where it has not used the memory yet
@@ -74,7 +74,7 @@ class TierState:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Places:
+class _Places(TableOptimizer):
     """Stands in an index part in place of optimizer states.
 
     Attributes:

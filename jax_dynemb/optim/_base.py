@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 
@@ -38,8 +38,34 @@ class StateSpec:
         return (2 if self.stored else 4) * math.prod(self.shape)
 
 
+class TableOptimizer:
+    """Is what every optimizer of a table says about itself.
+
+    One with a ``kind`` has ``hyper_parameters(count)``: its numbers by name after
+    ``count`` updates, int32. One in JAX has ``apply(rows, grads, states, extra)`` for
+    float32[n, dim] rows and gradients, and returns new rows, states and extra arrays.
+
+    Attributes:
+      kind: its formula in core/optimizers/; "" for one in JAX.
+      decays_lookups: whether a lookup reads rows with the decay that is due.
+    """
+
+    kind: str
+    decays_lookups: bool = False
+
+    def states(self, dim: int) -> dict[str, StateSpec]:
+        """Lists per-row states, in the order of the table's arrays; at most 4."""
+        del dim
+        return {}
+
+    def extra(self, dim: int) -> tuple[jax.Array, ...]:
+        """Makes the initial values of what is stored once for the table."""
+        del dim
+        return ()
+
+
 @dataclasses.dataclass(frozen=True)
-class NoUpdate:
+class NoUpdate(TableOptimizer):
     """Stands for no optimizer: an update leaves the table as it is.
 
     Attributes:
@@ -49,11 +75,6 @@ class NoUpdate:
 
     kind: str = dataclasses.field(default="none", init=False)
     learning_rate: float = dataclasses.field(default=0.0, init=False)
-
-    def states(self, dim: int) -> dict[str, StateSpec]:
-        """Returns no states."""
-        del dim
-        return {}
 
     def hyper_parameters(self, count: jax.Array) -> dict[str, Any]:
         """Returns no numbers."""
@@ -73,45 +94,3 @@ def not_optax(kind: str) -> str:
         f"optimizer=jde.optim.{kind}(...)); for dense parameters, optax.chain and "
         "nnx.Optimizer use optax, e.g. optax.adam(1e-3)."
     )
-
-
-@runtime_checkable
-class TableOptimizer(Protocol):
-    """Declares what every optimizer of a table keeps for a row."""
-
-    def states(self, dim: int) -> dict[str, StateSpec]:
-        """Lists per-row states, in the order of the table's arrays; at most 4."""
-        ...
-
-
-@runtime_checkable
-class FusedOptimizer(TableOptimizer, Protocol):
-    """Declares an optimizer of core/optimizers/."""
-
-    @property
-    def kind(self) -> str:
-        """Names it as there."""
-        ...
-
-    def hyper_parameters(self, count: jax.Array) -> dict[str, Any]:
-        """Lists numbers by name; ``count``: int32, updates so far."""
-        ...
-
-
-@runtime_checkable
-class BridgeOptimizer(TableOptimizer, Protocol):
-    """Declares an optimizer in JAX over the touched rows."""
-
-    def extra(self, dim: int) -> tuple[jax.Array, ...]:
-        """Makes the initial values of what is stored once for the table."""
-        ...
-
-    def apply(
-        self,
-        rows: jax.Array,
-        grads: jax.Array,
-        states: dict[str, jax.Array],
-        extra: tuple[jax.Array, ...],
-    ) -> tuple[jax.Array, dict[str, jax.Array], tuple[jax.Array, ...]]:
-        """Computes them after one update; float32[n, dim] or [n] each."""
-        ...

@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from jax_dynemb.optim._functor import Functor
+from jax_dynemb.optim._optax import OptaxOptimizer
 from jax_dynemb.optim._row_local import optax_rules, probe, same, updates_of
 
 _COLUMNS = 16
@@ -51,8 +52,8 @@ def check_columns(table: str, optimizer: Any) -> None:
             "jde.optim.rowwise_adagrad without decay and max_norm, or "
             "sharding='row_wise'."
         )
-    tx = getattr(optimizer, "tx", None)
-    if tx is not None and not _is_column_local(tx):
+    optax_one = isinstance(optimizer, OptaxOptimizer)
+    if optax_one and not _is_column_local(optimizer.tx):
         raise ValueError(
             f"Table '{table}' is column-wise, so no device has a whole row, but the "
             "update of a column by its optax optimizer changes with the row's other "

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from jax_dynemb import _ffi
-from jax_dynemb.optim._base import StateSpec, not_optax
+from jax_dynemb.optim._base import StateSpec, TableOptimizer, not_optax
 from jax_dynemb.optim._numbers import LearningRate, constant_number, rate_at
 
 # Before the name of the function whose option makes the kind.
@@ -19,7 +19,7 @@ _VARIANTS += ("counter_",)
 
 
 @dataclasses.dataclass(frozen=True)
-class Functor:
+class Functor(TableOptimizer):
     """Declares a fused optimizer that the loop for all optimizers runs.
 
     Make one with a function of ``jde.optim``; a hyper-parameter is an attribute too,

@@ -14,12 +14,12 @@ from typing import Any
 
 import jax
 
-from jax_dynemb.optim._base import StateSpec, not_optax
+from jax_dynemb.optim._base import StateSpec, TableOptimizer, not_optax
 from jax_dynemb.optim._numbers import LearningRate, constant_number, rate_at
 
 
 @dataclasses.dataclass(frozen=True)
-class Fused:
+class Fused(TableOptimizer):
     """Declares a fused optimizer; make one with the functions below.
 
     Attributes:

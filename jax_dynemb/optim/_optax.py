@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jax_dynemb.optim._base import StateSpec
+from jax_dynemb.optim._base import StateSpec, TableOptimizer
 from jax_dynemb.optim._optax_state import (
     at_once,
     check_state,
@@ -29,7 +29,7 @@ from jax_dynemb.optim._row_local import check_row_local, optax_rules
 
 
 @dataclasses.dataclass(frozen=True)
-class OptaxOptimizer:
+class OptaxOptimizer(TableOptimizer):
     """Runs a row-local optax transformation as the optimizer of a table.
 
     Given as ``TableConfig(optimizer=optax.adamw(1e-3))``, which wraps it. The
@@ -42,6 +42,7 @@ class OptaxOptimizer:
     """
 
     tx: optax.GradientTransformation
+    kind = ""
 
     def states(self, dim: int) -> dict[str, StateSpec]:
         """Names the per-row states: ``"mu"``, ``"nu"``, ``"trace"``, ...

@@ -4,6 +4,7 @@
 
 from jax_dynemb.optim._base import NoUpdate as NoUpdate
 from jax_dynemb.optim._base import StateSpec as StateSpec
+from jax_dynemb.optim._base import TableOptimizer as TableOptimizer
 from jax_dynemb.optim._catalog import sgd as sgd
 from jax_dynemb.optim._clip import rows_sum_of_squares as rows_sum_of_squares
 from jax_dynemb.optim._clip import scale_to_norm as scale_to_norm

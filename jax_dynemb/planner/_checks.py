@@ -8,6 +8,8 @@ import math
 import numbers
 from typing import Any
 
+from jax_dynemb._is_whole import is_whole
+
 
 def check_whole(where: str, field: str, value: Any, least: int = 1) -> int:
     """Returns a whole number.
@@ -21,8 +23,7 @@ def check_whole(where: str, field: str, value: Any, least: int = 1) -> int:
     Raises:
       ValueError: it is none, or below ``least``.
     """
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not whole or value < least:
+    if not is_whole(value) or value < least:
         raise ValueError(
             f"{where}: {field} must be a whole number, {least} or more, not {value!r}."
         )

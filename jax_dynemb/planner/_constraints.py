@@ -9,10 +9,10 @@ import enum
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from jax_dynemb._shardings import SHARDINGS, sharding_name
 from jax_dynemb.planner._checks import check_number, check_whole
 
 _WHERE = "ParameterConstraints"
-SHARDINGS = ("row_wise", "table_wise", "column_wise", "replicated")
 
 
 class ShardingType(str, enum.Enum):  # noqa: UP042 (str() gives TorchRec's text)
@@ -155,7 +155,7 @@ def sharding_of(given: Any) -> str:
             f"sharding type '{name}' is not built. The same locality: "
             f"{_ONE_AXIS_LESS[name]}."
         )
-    name = "replicated" if name == "data_parallel" else name
+    name = sharding_name(name)
     if name not in SHARDINGS:
         raise ValueError(f"sharding type '{name}' is unknown; use one of {SHARDINGS}.")
     return name

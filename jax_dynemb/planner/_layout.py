@@ -10,12 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from jax_dynemb._shardings import (
+    TABLE_WISE,
+    splits_rows,
+    stacks_tables,
+    strategy_of,
+)
 from jax_dynemb.engines.mesh import by_shape, cut_into_blocks
 from jax_dynemb.planner._options import Option, Options, Seconds
 from jax_dynemb.planner._rounds import expected_rounds
 from jax_dynemb.planner._topology import Topology
-
-EXCHANGED = ("row_wise", "table_wise")  # one strategy of the mesh engine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,13 +75,13 @@ class Groups:
 
     def __init__(self, options: Mapping[str, Options]):
         """Compares the shapes of the tables that may be table-wise."""
-        able = [o.demand.config for o in options.values() if "table_wise" in o.allowed]
+        able = [o.demand.config for o in options.values() if TABLE_WISE in o.allowed]
         self._configs = {t.name: t for t in able}
         self._cut: dict[tuple[tuple[str, ...], int], list[tuple[list[str], int]]] = {}
         groups = [[t.name for t in some] for some in by_shape(able)]
 
         def seconds(name: str) -> float:
-            return -sum(options[name].of("table_wise", 1).owner)
+            return -sum(options[name].of(TABLE_WISE, 1).owner)
 
         self.names = [sorted(some, key=lambda n: (seconds(n), n)) for some in groups]
         self._place = {
@@ -122,12 +126,12 @@ def lay_out(
     loads, arrays = np.zeros((shards, 4)), 0
     common: list[Seconds] = []  # of every device
     for name, sharding in choice.items():
-        if sharding != "table_wise":
+        if not stacks_tables(sharding):
             option = options[name].of(sharding)
             chosen[name], where[name] = option, everyone
             common += option.everywhere, option.owner
             arrays += option.arrays
-    for names in groups.among({n for n in choice if choice[n] == "table_wise"}):
+    for names in groups.among({n for n in choice if stacks_tables(choice[n])}):
         for some, places in groups.cut(names, shards):
             width = shards // places
             by_place = loads.reshape(places, width, 4)
@@ -146,12 +150,12 @@ def lay_out(
 
 def _stacked(tables: Sequence[Options], width: int) -> list[Option]:
     """Returns the costs of tables that share arrays, and so an exchange."""
-    alone = [each.of("table_wise", width) for each in tables]
+    alone = [each.of(TABLE_WISE, width) for each in tables]
     pairs = zip(tables, alone, strict=True)
     if len({(t.demand.num_ids, option.exchange) for t, option in pairs}) == 1:
         return alone  # the exchange of each is as large
     demands = [each.demand for each in tables]
-    return [each.of("table_wise", width, demands) for each in tables]
+    return [each.of(TABLE_WISE, width, demands) for each in tables]
 
 
 def _shared(options: Iterable[Option]) -> np.ndarray:
@@ -160,8 +164,8 @@ def _shared(options: Iterable[Option]) -> np.ndarray:
     rounds = expected_rounds(o.fits for o in chosen)
     calls: dict[str, float] = {}
     for option in chosen:
-        name = "row_wise" if option.sharding in EXCHANGED else option.sharding
-        further = rounds - 1 if name == "row_wise" else 0
+        name = strategy_of(option.sharding)
+        further = rounds - 1 if splits_rows(name) else 0
         mine = option.call + option.round * further
         calls[name] = max(calls.get(name, 0.0), mine)
     total = sum(calls.values()) / 2

@@ -14,6 +14,13 @@ import numpy as np
 from jax.sharding import AbstractMesh
 
 from jax_dynemb import _ffi
+from jax_dynemb._shardings import (
+    SHARDINGS,
+    splits_columns,
+    splits_rows,
+    stacks_tables,
+    strategy_of,
+)
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh import (
     Placement,
@@ -107,7 +114,7 @@ class Options:
         self._placement = exchange
         self._known: dict[tuple[str, int, tuple[str, ...]], Option] = {}
         self.reasons: dict[str, str] = {}
-        for sharding in ("row_wise", "table_wise", "column_wise", "replicated"):
+        for sharding in SHARDINGS:
             if sharding not in demand.constraints.allowed:
                 self.reasons[sharding] = "not in sharding_types"
             elif reason := self._impossible(sharding):
@@ -126,7 +133,7 @@ class Options:
         """Says in a few words why the mesh engine would refuse a sharding."""
         shards, config = self._shards, self.demand.config
         least = self.demand.constraints.min_partition
-        if sharding == "column_wise":
+        if splits_columns(sharding):
             if config.dim % (4 * shards):
                 return f"dim does not divide by {4 * shards}"
             if least and config.dim < least * shards:
@@ -153,11 +160,20 @@ class Options:
             self._known[key] = self._computed(*key[:2], stacked or (self.demand,))
         return self._known[key]
 
+    def alone(self, sharding: str) -> Option:
+        """Returns the cost of a sharding with no other table in the same arrays."""
+        return self.of(sharding, 1 if stacks_tables(sharding) else 0)
+
+    @property
+    def unstacked(self) -> list[str]:
+        """Lists the allowed shardings that are about this table alone."""
+        return [s for s in self.allowed if not stacks_tables(s)]
+
     def _computed(self, sharding: str, width: int, stacked: Sequence[Demand]) -> Option:
         demand, topology, shards = self.demand, self._topology, self._shards
         config = demand.config
         places = shards // width
-        kind = "row_wise" if sharding == "table_wise" else sharding
+        kind = strategy_of(sharding)
         stack = Stack(tuple(d.config for d in stacked), kind, places, shards)
         batch = {feature: n for d in stacked for feature, n in d.ids.items()}
         exchange, cost = exchange_of(self._placement, stack, config, batch)
@@ -165,7 +181,7 @@ class Options:
         sent = [n / (1 + idle) for n in cost]
         if exchange == "sums" and demand.constraints.is_weighted:
             sent[0] += shards * demand.num_ids * 4 / places
-        which = exchange if kind == "row_wise" else kind
+        which = exchange if splits_rows(kind) else kind
         rates = topology.known_rates[which]
         most = max(d.num_ids for d in stacked)
         room = max(1, capacity_of(most, width, self._placement.exchange_factor))
@@ -264,8 +280,5 @@ def arrays_bytes(local: TableSpec) -> int:
 
 
 def _extra_bytes(local: TableSpec) -> int:
-    extra = getattr(local.optimizer, "extra", None)
-    if extra is None:
-        return 0
-    leaves = jax.tree.leaves(jax.eval_shape(lambda: extra(local.dim)))
+    leaves = jax.eval_shape(lambda: local.optimizer.extra(local.dim))
     return sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)

@@ -13,6 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jax_dynemb._kind_of import kind_of
+from jax_dynemb._shardings import splits_columns, splits_rows
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh import TablePlan
 from jax_dynemb.planner._checks import check_number, check_whole
@@ -241,8 +242,7 @@ class EmbeddingShardingPlanner:
 def _table_plan(
     config: TableConfig, options: Options, option: Option, shards: tuple[int, ...]
 ) -> TablePlan:
-    split = option.sharding in ("row_wise", "table_wise")
-    part = option.width if option.sharding == "column_wise" else 1
+    part = option.width if splits_columns(option.sharding) else 1
     ids, rows, gradients = option.sent
     return TablePlan(
         config.name,
@@ -250,7 +250,7 @@ def _table_plan(
         shards,
         option.exchange,
         len(shards),
-        config.num_slots // (option.width if split else 1),
+        config.num_slots // (option.width if splits_rows(option.sharding) else 1),
         config.dim // part,
         option.arrays,
         options.demand.num_ids,
@@ -265,9 +265,7 @@ def _choice(options: Options, option: Option, world: int) -> TableChoice:
     others: dict[str, float | str] = dict(options.reasons)
     for sharding in options.allowed:
         if sharding != option.sharding:
-            width = 1 if sharding == "table_wise" else world
-            other = options.of(sharding, width)
-            others[sharding] = other.mean_seconds(world) * 1e3
+            others[sharding] = options.alone(sharding).mean_seconds(world) * 1e3
     return TableChoice(
         demand.name,
         option.sharding,

@@ -11,12 +11,17 @@ import itertools
 from collections.abc import Mapping
 from typing import NoReturn
 
+from jax_dynemb._shardings import SHARDINGS, TABLE_WISE, stacks_tables, strategy_of
 from jax_dynemb.planner._errors import PlannerError, PlannerErrorType
-from jax_dynemb.planner._layout import EXCHANGED, Groups, Layout, lay_out
+from jax_dynemb.planner._layout import Groups, Layout, lay_out
 from jax_dynemb.planner._options import Options
 from jax_dynemb.planner._topology import Topology
 
-STRATEGIES = (EXCHANGED, ("column_wise",), ("replicated",))
+# The shardings of each strategy.
+STRATEGIES = [
+    tuple(s for s in SHARDINGS if strategy_of(s) == strategy)
+    for strategy in dict.fromkeys(map(strategy_of, SHARDINGS))
+]
 MOST_TRIALS = 64  # layouts of all tables that the moves may compute
 MB = 1e6
 
@@ -63,20 +68,18 @@ class Search:
 
     def _seconds(self, name: str, sharding: str) -> float:
         shards = self.topology.world_size
-        width = 1 if sharding == "table_wise" else shards
-        return self.options[name].of(sharding, width).mean_seconds(shards)
+        return self.options[name].alone(sharding).mean_seconds(shards)
 
     def _bytes(self, name: str, sharding: str) -> float:
         shards = self.topology.world_size
-        width = 1 if sharding == "table_wise" else shards
-        return self.options[name].of(sharding, width).mean_bytes(shards)
+        return self.options[name].alone(sharding).mean_bytes(shards)
 
     def _fastest(self, among: list[str]) -> Choice:
         """Gives each table its own fastest sharding, of these where it may have one."""
         choice = {}
         for name, options in self.options.items():
             mine = [s for s in options.allowed if s in among] or options.allowed
-            alone = [s for s in mine if s != "table_wise"] or mine
+            alone = [s for s in mine if not stacks_tables(s)] or mine
             choice[name] = min(alone, key=lambda s: self._seconds(name, s))
         for group in self._groups.names:
             self._try_table_wise(choice, group, among)
@@ -86,16 +89,16 @@ class Search:
         self, choice: Choice, group: list[str], among: list[str]
     ) -> None:
         """Makes a whole group table-wise where that costs less."""
-        mine = [n for n in group if choice[n] != "table_wise"]
-        if len(mine) < 2 or "table_wise" not in among:
+        mine = [n for n in group if not stacks_tables(choice[n])]
+        if len(mine) < 2 or TABLE_WISE not in among:
             return
         shards, gain = self.topology.world_size, 0.0
         for some, places in self._groups.cut(mine, shards):
             for name in some:
-                option = self.options[name].of("table_wise", shards // places)
+                option = self.options[name].of(TABLE_WISE, shards // places)
                 gain += self._seconds(name, choice[name]) - option.mean_seconds(shards)
         if gain > 0:
-            choice.update(dict.fromkeys(mine, "table_wise"))
+            choice.update(dict.fromkeys(mine, TABLE_WISE))
 
     def _made_to_fit(self, choice: Choice) -> Layout | None:
         """Trades the fewest seconds for bytes until the layout fits; changes choice."""
@@ -126,7 +129,7 @@ class Search:
     def _moved(self, choice: Choice, layout: Layout) -> Layout:
         """Improves a layout by the moves of one group or one table at a time."""
         trials = [
-            {n: "table_wise" for n in group}
+            dict.fromkeys(group, TABLE_WISE)
             for group in self._groups.names
             if len(group) > 1
         ]
@@ -139,8 +142,8 @@ class Search:
         trials += [
             {name: s}
             for name in order
-            for s in self.options[name].allowed
-            if s not in (choice[name], "table_wise")
+            for s in self.options[name].unstacked
+            if s != choice[name]
         ]
         for trial in trials[:MOST_TRIALS]:
             other = choice | trial
@@ -152,7 +155,7 @@ class Search:
         return layout
 
     def _fastest_alone(self, name: str) -> str | None:
-        alone = [s for s in self.options[name].allowed if s != "table_wise"]
+        alone = self.options[name].unstacked
         return min(alone, key=lambda s: self._seconds(name, s), default=None)
 
     def _fail(self) -> NoReturn:

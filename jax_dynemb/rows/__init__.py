@@ -18,6 +18,8 @@ from jax_dynemb.rows._schema import Schema as Schema
 from jax_dynemb.rows._sketch_counts import counter_of as counter_of
 from jax_dynemb.rows._sketch_counts import counts_of as counts_of
 from jax_dynemb.rows._sketch_counts import resized_sketch as resized_sketch
+from jax_dynemb.rows._stored_table import SKETCH_HAS_NO_IDS as SKETCH_HAS_NO_IDS
+from jax_dynemb.rows._stored_table import Counted as Counted
 from jax_dynemb.rows._stored_table import StoredTable as StoredTable
 from jax_dynemb.rows._use_counts import PIN as PIN
 from jax_dynemb.rows._use_counts import leaving_order as leaving_order

@@ -142,7 +142,7 @@ def _counter(config: TableConfig) -> dict[str, Any]:
 
 
 def _optimizer(optimizer: Any, step: int | None) -> dict[str, Any]:
-    if not hasattr(optimizer, "kind"):
+    if not optimizer.kind:
         return {"kind": "optax"}
     fields = dataclasses.asdict(optimizer)
     fields |= dict(fields.pop("numbers", ()))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_dynemb import _ffi
-from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.files.integrity import DamagedFileError
 from jax_dynemb.rows import Identity
 from jax_dynemb.stores._folder import (
     WriterLock,

@@ -14,7 +14,7 @@ import dataclasses
 import json
 from typing import Any, NamedTuple
 
-from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.files.integrity import DamagedFileError
 from jax_dynemb.rows import Identity
 
 _NAMES = 64  # of commits that stay where no older values do

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb._is_whole import is_whole
 from jax_dynemb.config import TableConfig
+from jax_dynemb.files.integrity import DamagedFileError
 from jax_dynemb.rows import Identity
 from jax_dynemb.stores._history import History
 from jax_dynemb.stores._layout import Layout

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.disk import new_file, write_json
 from jax_dynemb.files.integrity import (
     FORMAT_VERSION,
+    DamagedFileError,
     Fields,
     check_version,
     file_bytes,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.files.integrity import DamagedFileError
 from jax_dynemb.stores._layout import Layout
 
 _STEP, _SUM = 8, 4

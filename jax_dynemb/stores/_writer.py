@@ -29,14 +29,8 @@ _MOST_SMALL = 8
 class Writer:
     """Appends to the segments of a log; the caller lets one thread in at a time.
 
-    Args:
-      commits: of the log.
-      core: the object of C++.
-      segment: bytes of a segment.
-      bound: bytes that all files may take; None: any number.
-
-    Attributes:
-      moved: rows that were rewritten to free space.
+    A segment has ``segment`` bytes; ``bound`` limits all files, None does not.
+    ``moved`` counts rows that were rewritten to free space.
     """
 
     def __init__(self, commits: Commits, core: Any, segment: int, bound: int | None):

@@ -10,8 +10,9 @@ from jax_dynemb.table._arguments import check_values as check_values
 from jax_dynemb.table._arguments import weights_of as weights_of
 from jax_dynemb.table._chunks import id_arrays as id_arrays
 from jax_dynemb.table._chunks import insert_chunks as insert_chunks
+from jax_dynemb.table._counts_again import sketch_of as sketch_of
+from jax_dynemb.table._counts_again import with_counter as with_counter
 from jax_dynemb.table._counts_again import with_counts as with_counts
-from jax_dynemb.table._counts_again import with_sketch as with_sketch
 from jax_dynemb.table._declaration import configs_of as configs_of
 from jax_dynemb.table._growth import Growth as Growth
 from jax_dynemb.table._growth import abstract as abstract

@@ -24,7 +24,7 @@ from jax_dynemb.engines import Catalog, Engine, LookupFlags, Routed
 from jax_dynemb.engines.shard import Rule, check_rule
 from jax_dynemb.jagged import Jagged, split_weights
 from jax_dynemb.ops import TableState
-from jax_dynemb.optim.interface import check_number
+from jax_dynemb.optim.interface import TableOptimizer, check_number
 from jax_dynemb.tt import TTConfig
 
 
@@ -363,7 +363,8 @@ def hyper_of(
             merged.setdefault(name, {})["learning_rate"] = rate
     for name in merged:
         optimizer = tables.table(name).optimizer
-        if optimizer is not None and not hasattr(optimizer, "kind"):
+        fused = isinstance(optimizer, TableOptimizer) and optimizer.kind
+        if optimizer is not None and not fused:
             raise ValueError(
                 f"Table '{name}' has an optax optimizer: its hyper-parameters are "
                 "part of the transformation. Give it a schedule instead."

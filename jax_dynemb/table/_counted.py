@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what a table counts: ids without a row, and whether it was ever updated."""
+"""Reads what a table counts: ids without a row, and losses to warn of."""
 
 from __future__ import annotations
 
@@ -52,10 +52,16 @@ def _with_scores(table: TableConfig, index: jax.Array) -> jax.Array:
     return jnp.concatenate([index, scores.reshape(index.shape[0], -1)], axis=1)
 
 
-def warn_of_untrained(engine: Engine, state: States, table: Any) -> None:
-    """Warns of a table that is read without ever having been updated."""
+def warn_of_losses(engine: Engine, state: States, table: Any) -> None:
+    """Warns of a table that was never updated, or that has refused ids.
+
+    Args:
+      engine: of the tables.
+      state: the tables.
+      table: which one; a tensor train does not count its lookups.
+    """
     dynamic = table.name in engine.catalog.dynamic
     arrays = state[engine.state_name(table.name)]
     if dynamic and arrays.counters.is_fully_addressable:
         own = np.asarray(engine.counted(state, table.name).counters)
-        shard.warn_of_untrained(table, shard.counter_totals(own))
+        shard.warn_of_losses(table, shard.counter_totals(own))

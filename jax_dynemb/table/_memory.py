@@ -59,9 +59,7 @@ def _of_shards(spec: TableSpec, shards: int) -> dict[str, int]:
         for name, (shape, dtype) in array_shapes(spec).items()
     }
     homes = sizes.pop("homes", 0)
-    once = 0
-    if (extra := getattr(spec.optimizer, "extra", None)) is not None:
-        once = _bytes(jax.eval_shape(lambda: extra(spec.dim)))
+    once = _bytes(jax.eval_shape(lambda: spec.optimizer.extra(spec.dim)))
     device = sum(sizes.values()) + once
     return {"hbm": shards * device, "pinned_host": shards * homes}
 

@@ -62,7 +62,7 @@ class Reading(RowOperations):
         config = self.engine.catalog.table(table)
         name = config.name
         _arguments.check_arrays(self.engine, state, [name], "export")
-        _counted.warn_of_untrained(self.engine, state, config)
+        _counted.warn_of_losses(self.engine, state, config)
         query = query_of(config, min_score, since, known_keys, chunk_buckets)
         if where is not None:
             state = without_rows(self, state, {name: where})

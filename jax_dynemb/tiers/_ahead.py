@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from jax_dynemb._is_whole import is_whole
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.stores import Store
 from jax_dynemb.table import Tables
@@ -81,7 +82,7 @@ def ahead(
 
 
 def _check(coll: Tables, depth: int, waiting_megabytes: float) -> None:
-    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+    if not is_whole(depth) or depth < 1:
         raise ValueError(f"ahead: depth must be a number from 1 on, not {depth!r}")
     is_number = isinstance(waiting_megabytes, (int, float))
     if not is_number or not waiting_megabytes >= 0:  # so NaN is none either

@@ -48,10 +48,7 @@ class Job:
 class Mover:
     """Runs jobs in one thread, in order; after an error, but of a commit, none.
 
-    Args:
-      tables: those with a store.
-      stores: by table name.
-      most_waiting: bytes of refused rows of a table that memory may hold.
+    ``most_waiting`` bounds the bytes of a table's refused rows in memory.
     """
 
     def __init__(

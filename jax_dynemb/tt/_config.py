@@ -7,13 +7,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import numpy as np
 import optax
 
+from jax_dynemb._checked_fields import CheckedFields
 from jax_dynemb._is_whole import is_whole
-from jax_dynemb._names import MOST_BYTES, check_table_name, feature_name_problem
+from jax_dynemb._names import MOST_BYTES, check_table_name
 from jax_dynemb.config import TableConfig
 from jax_dynemb.initializers import zeros
 from jax_dynemb.optim.interface import Functor, Fused, NoUpdate
@@ -28,7 +29,7 @@ _RESIDUAL = "_residual"  # ends the name of a residual table that has none
 
 
 @dataclasses.dataclass(frozen=True)
-class TTConfig:
+class TTConfig(CheckedFields):
     """Declares one tensor-train table: its rows are products of small cores.
 
     Row ``(i0 * p1 + i1) * p2 + i2`` is a product: slice ``i0`` of the first core times
@@ -138,12 +139,6 @@ class TTConfig:
         assert not isinstance(self.ranks, int)
         return tuple(self.ranks)
 
-    def _set(self, field: str, value: Any) -> None:
-        object.__setattr__(self, field, value)
-
-    def _fail(self, message: str) -> NoReturn:
-        raise ValueError(f"Table '{self.name}': {message}")
-
     def _whole(self, field: str, value: Any) -> int:
         if not is_whole(value) or value < 1:
             self._fail(f"{field} must be an int of 1 or more, not {value!r}")
@@ -213,25 +208,6 @@ class TTConfig:
                 f"transformation, e.g. optax.adam(1e-3), not {optimizer!r}"
             )
 
-    def _check_hash_seed(self) -> None:
-        seed = self.hash_seed
-        if not is_whole(seed):
-            self._fail(f"hash_seed must be an int, not {seed!r}")
-        if not 0 <= seed < 1 << 64:
-            self._fail(f"hash_seed must be 0 to 2**64 - 1, not {seed}")
-        self._set("hash_seed", int(seed))
-
-    def _set_features(self) -> None:
-        names = self.feature_names
-        if isinstance(names, str):
-            self._fail(f"feature_names must be a tuple: write ({names!r},)")
-        names = tuple(names) or (self.name,)
-        if problem := feature_name_problem(names):
-            self._fail(problem)
-        if len(set(names)) != len(names):
-            self._fail(f"feature_names {names} has a name twice; give each once")
-        self._set("feature_names", names)
-
     def _residual_table(self, residual: Any) -> TableConfig:
         if not isinstance(residual, TableConfig):
             fused = isinstance(self.optimizer, Fused)
@@ -261,9 +237,3 @@ class TTConfig:
                 "the row of the cores: write initializer=jde.initializers.zeros()"
             )
         return residual
-
-    def _choose(self, field: str, allowed: tuple[Any, ...]) -> None:
-        if getattr(self, field) not in allowed:
-            self._fail(
-                f"{field} must be one of {allowed}, not {getattr(self, field)!r}"
-            )

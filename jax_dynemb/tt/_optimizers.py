@@ -30,7 +30,7 @@ def core_optimizer(
         return optax.set_to_zero()
     if not isinstance(optimizer, Fused):
         return optimizer
-    own = {name: getattr(optimizer, name) for name in _NUMBERS} | dict(hyper or {})
+    own = vars(optimizer) | dict(hyper or {})
     if optimizer.kind == "sgd":
         return optax.sgd(own["learning_rate"])
     if optimizer.kind == "adagrad":
@@ -45,16 +45,6 @@ def core_optimizer(
         own["eps"],
         weight_decay=own["weight_decay"],
     )
-
-
-_NUMBERS = (
-    "learning_rate",
-    "eps",
-    "b1",
-    "b2",
-    "weight_decay",
-    "initial_accumulator_value",
-)
 
 
 class _SumOfSquares(NamedTuple):

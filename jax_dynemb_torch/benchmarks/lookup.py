@@ -15,12 +15,15 @@ ends when its result is there, and the last two columns replay a CUDA graph of i
 from __future__ import annotations
 
 import argparse
+import runpy
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
 from jax_dynemb_torch import DynamicEmbeddingBag, Source
+from jax_dynemb_torch._perfect_hash import PerfectHash
 from jax_dynemb_torch._snapshot import Snapshot
 from jax_dynemb_torch._table import EXTRA_KEYS, Table
 
@@ -28,6 +31,9 @@ BATCHES = (1, 8, 64, 512, 1024, 8192)
 _POOL = 1 << 21  # ids
 _FEWEST = 20  # calls
 _SCATTER = 7_368_787  # a prime
+_ROOT = Path(__file__).resolve().parents[2]
+# What an export builds, in NumPy.
+_BUILDER = runpy.run_path(str(_ROOT / "jax_dynemb/files/safetensors/_perfect_hash.py"))
 
 
 class Candidates:
@@ -44,7 +50,10 @@ class Candidates:
         weight = torch.randn(len(self.keys) + 3, dim)
         weight[0], weight[-2:] = 0, 0
         stored = torch.cat([self.keys, torch.tensor(EXTRA_KEYS)])
-        table = Table(stored, weight, weight[-2:])
+        index = PerfectHash(
+            *map(torch.as_tensor, _BUILDER["perfect_hash"](stored.numpy()))
+        )
+        table = Table(stored, weight, weight[-2:], index=index)
         source = Source("t", Snapshot(table, None, None))
         self.dynamic = DynamicEmbeddingBag(source, mode="sum").to(device)
         weight = self.dynamic.snapshot.base.rows

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys that are hard to hash, and digests of the hash of each set. NumPy only.
 
-The tests of both packages build these sets, so they show that both build the same.
+The tests of jax_dynemb build their hashes, and those of jax_dynemb_torch read them.
 """
 
 import hashlib

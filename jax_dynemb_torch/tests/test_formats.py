@@ -13,11 +13,9 @@ from safetensors.torch import load_file, save_file
 from jax_dynemb_torch import (
     DamagedFileError,
     DynamicEmbedding,
-    _table,
     load,
     table_names,
 )
-from jax_dynemb_torch._perfect_hash import PerfectHash
 from known import (
     DIM,
     GOLDEN,
@@ -61,20 +59,7 @@ def test_rows_are_mapped_and_not_copied():
     assert str(BASE) in mapped_files()
 
 
-def test_a_file_without_an_index_gets_the_same_one(tmp_path):
-    tensors = load_file(BASE)
-    index = {name: tensors.pop(f"index_{name}") for name in PerfectHash._fields}
-    save_file(tensors, tmp_path / "items.safetensors", FIELDS)
-    base = load(tmp_path).snapshot.base
-    assert torch.equal(base.pilots, index["pilots"])
-    assert torch.equal(base.words, index["words"])
-    assert base._steps.multiplier == index["numbers"][0]
-    ids = mixed_ids(200)
-    rows = DynamicEmbedding(tmp_path)(torch.tensor(ids))
-    np.testing.assert_array_equal(rows, look_up(table(), ids))
-
-
-def test_an_index_of_another_layout_is_made_anew(tmp_path):
+def test_an_index_of_another_layout_is_not_read(tmp_path):
     """Files from before pilots had words of another meaning, and offsets."""
     tensors = load_file(BASE)
     tensors["index_offsets"] = tensors.pop("index_pilots").int()
@@ -95,9 +80,8 @@ def test_an_export_of_an_earlier_version():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_keys_without_a_hash_are_searched(device, tmp_path, monkeypatch, dtype):
-    """As for keys that no multiplier suits; in whatever order they lie."""
-    monkeypatch.setattr(_table, "perfect_hash", lambda _: None)
+def test_keys_without_a_hash_are_searched(device, tmp_path, dtype):
+    """In whatever order they lie."""
     tensors = load_file(GOLDEN / dtype / "items.safetensors")
     kept = {n: each for n, each in tensors.items() if not n.startswith("index_")}
     for folder, written in {"with": tensors, "without": kept}.items():

@@ -357,7 +357,7 @@ def test_fewer_counters_are_read_and_new_ones_are_zero(
         tables[name] = dataclasses.replace(table, counters=counters)
     with monkeypatch.context() as patched:
         patched.setattr(_save, "index_layout", lambda: fewer)
-        patched.setattr(_save, "warn_of_untrained", lambda *_: None)  # it came since
+        patched.setattr(_save, "warn_of_losses", lambda *_: None)  # it came since
         jde.checkpoint.save(tmp_path, 1, {"tables": tables}, tables=coll, wait=True)
     mesh = None if devices == 1 else mesh_of(devices)
     now = jde.Tables([CONFIG], mesh=mesh)

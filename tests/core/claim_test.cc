@@ -133,6 +133,7 @@ void claim_by_threads(TestTable& table, Scenario const& s, int threads, size_t c
 }
 
 // One group alone claims for the keys of a full bucket, each `copies` times.
+template <bool kMayBeGiven>
 void claim_by_group(TestTable& table, Scenario const& s, int lanes, size_t copies) {
   auto const bucket = bucket_at(table.ref, 0);
   std::vector<uint64_t> waiting;
@@ -150,7 +151,7 @@ void claim_by_group(TestTable& table, Scenario const& s, int lanes, size_t copie
   dynemb::testing::run_lockstep(lanes, [&](LockstepGroup const& group) {
     std::vector<Entry> own(kBucketCapacity, {~Key{0}, 1});  // of other lanes: would go first
     for (auto i = group.rank(); i < kBucketCapacity; i += lanes) own[size_t(i)] = bucket.entries[i];
-    auto full = FullBucket<LockstepGroup>(
+    auto full = FullBucket<LockstepGroup, kMayBeGiven>(
         group, table.ref, bucket, own.data(),
         Ranking(table.ref, touch_of(score_rule(table.ref), kClock, s.given | kGivenBit)));
     uint32_t rows_left = 0;
@@ -288,8 +289,13 @@ void check_all() {
     for (int lanes : {1, 2, 8}) {
       auto by_group = s.table();
       fill(by_group, s);
-      claim_by_group(by_group, s, lanes, 2);
+      claim_by_group<true>(by_group, s, lanes, 2);
       CHECK(content(by_group, s) == wanted);
+      if (s.policy == ScorePolicy::kCustomized) continue;
+      auto by_score = s.table();
+      fill(by_score, s);
+      claim_by_group<false>(by_score, s, lanes, 2);
+      CHECK(content(by_score, s) == wanted);
     }
   }
 }

@@ -26,7 +26,7 @@ def test_damage_is_refused_by_name_or_changes_nothing(tmp_path):
     assert not bad, bad[:3]
     # The cases are not all of one kind.
     outcomes = [each["outcome"] for each in results]
-    assert outcomes.count("refused") > 150 and outcomes.count("equal") > 10
+    assert outcomes.count("refused") > 150 and outcomes.count("equal") > 4
 
 
 @pytest.mark.slow

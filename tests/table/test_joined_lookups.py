@@ -109,7 +109,6 @@ def test_rows_of_a_tier(platform, late_first):
     check(coll, state, new)
 
 
-# Owners look the ids of several lookups up again, so none of them is in a wrong slot.
 @pytest.mark.parametrize("sharding", ["row_wise", "column_wise", "replicated"])
 @pytest.mark.parametrize("late_first", [False, True])
 def test_on_a_mesh(sharding, late_first):
@@ -118,5 +117,4 @@ def test_on_a_mesh(sharding, late_first):
     d_rows = [{"t": jnp.tile(d["t"], (1, 2))} for d in d_rows]
     order = slice(None, None, -1 if late_first else 1)
     new = coll.apply_gradients(state, residuals[order], d_rows[order])
-    rows, _ = expected(coll, state, 1)
-    assert {k: row.values[0] for k, row in export(coll, new, "t").items()} == rows
+    check(coll, state, new)

@@ -2,21 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills processes that train a table with a store below it, and looks at what is left.
 
-    LD_PRELOAD=faults.so python kill_ahead.py FOLDER TRIALS SEED
-    python kill_ahead.py FOLDER TRIALS SEED RocksDB
-    python kill_ahead.py FOLDER TRIALS SEED Redis URL
+    LD_PRELOAD=faults.so python kill_ahead.py FOLDER KILLS SEED
+    python kill_ahead.py FOLDER KILLS SEED RocksDB
+    python kill_ahead.py FOLDER KILLS SEED Redis URL
 
-Each process goes on from the latest checkpoint. Above a log it dies at another call
-that changes a file of the log or of the checkpoints (see tests/stores/faults.c). Above
-other stores it dies at another time. A process that is not killed says what a table
-with room for every row holds after each step. Prints a line of JSON after each. This
-process only forks: it never runs a program of JAX itself.
+Each process goes on from the latest checkpoint, says what is left, trains and saves.
+Above a log it dies at another call that changes a file of the log or of the checkpoints
+(see tests/stores/faults.c). Above other stores it dies at another time. A process that
+is not killed says what a table with room for every row holds after each step. Prints a
+line of JSON after each. This process only forks: it never runs a program of JAX itself.
 """
 
 import contextlib
 import ctypes
 import dataclasses
+import gc
 import hashlib
+import importlib
 import json
 import os
 import pickle
@@ -36,7 +38,7 @@ import jax_dynemb as jde
 from walks import BELOW, PLAIN, TIER, cold_batches, rows_in, rows_of, stepper
 
 KIND, URL = [*sys.argv[4:], "Log", ""][:2]
-KILL, SAVED_EVERY, MOST_STEPS = 1, 4, 12
+KILL, SAVED_EVERY, MOST_STEPS, NEVER = 1, 5, 12, 1 << 40
 SMALL = dataclasses.replace(BELOW, tier=dataclasses.replace(TIER, host_rows=128))
 
 
@@ -66,12 +68,12 @@ def in_child(work: Callable[[], object], path: Path) -> object | None:
     return pickle.loads(path.read_bytes())  # noqa: S301 (written above)
 
 
-def digest(rows: dict[int, bytes]) -> bytes:
+def digest(rows: dict[int, bytes]) -> str:
     """Hashes rows: those of all steps would fill the memory."""
-    return hashlib.sha256(repr(sorted(rows.items())).encode()).digest()
+    return hashlib.sha256(repr(sorted(rows.items())).encode()).hexdigest()
 
 
-def truth(steps: int) -> dict[int, bytes]:
+def truth(steps: int) -> dict[int, str]:
     """The rows of a table with room for all, after each step that may be saved."""
     coll = jde.Tables([PLAIN])
     state, held = coll.init(3), {0: digest({})}
@@ -127,18 +129,30 @@ def armed(folder: Path, call: int) -> Callable[[], int]:
     return lambda: int(1e3 * (time.monotonic() - begin))
 
 
-def train(folder: Path, call: int, said: int) -> int:
-    """Trains and saves, and dies at some call; or returns how many there were."""
-    passed = armed(folder, call)
+def held_by(coll: jde.Tables, state, store: jde.stores.Store) -> dict[str, object]:
+    """What the rows above and below are, each of which is at one place."""
+    above, below = rows_of(coll, state), rows_in(store)
+    assert not above.keys() & below.keys()
+    if isinstance(store, jde.stores.Log):
+        assert store.verify() == len(below)
+    rows = above | below
+    return {"digest": digest(rows), "rows": len(rows), "rows_below": len(below)}
+
+
+def train(folder: Path, call: int, say: Callable[..., None]) -> int:
+    """Says what is there, trains and saves; dies at some call, or returns how many."""
     coll = jde.Tables([SMALL])
+    passed = armed(folder, call)
     with opened(folder) as store:
         state, first = resumed(folder, coll, store)
+        say(step=first, **held_by(coll, state, store))
         given = ({"cat": batch(step)} for step in range(first, first + MOST_STEPS))
         with jde.tiers.ahead(coll, given, stores={"cat": store}) as feed:
             for step in range(first + 1, first + MOST_STEPS + 1):
                 ids, state = feed.next(state)
                 _, state = stepper(coll)(state, ids)
                 if step % SAVED_EVERY == 0:
+                    waits = step % (2 * SAVED_EVERY) == 0
                     jde.checkpoint.save(
                         folder / "checkpoints",
                         step,
@@ -146,52 +160,73 @@ def train(folder: Path, call: int, said: int) -> int:
                         tables=coll,
                         feed=feed,
                         keep=2,
-                        wait=step % 8 == 0,
+                        wait=waits,
                     )
-                    if step % 8 == 0:
-                        os.write(said, f"{step}\n".encode())
+                    if waits:
+                        say(saved=step)
             jde.checkpoint.wait()
     return passed()
 
 
-def check(folder: Path) -> tuple[int, dict[int, bytes], int]:
-    """The step of the latest checkpoint, all its rows, and how many are below."""
-    coll = jde.Tables([SMALL])
-    with opened(folder) as store:
-        state, step = resumed(folder, coll, store)
-        above, below = rows_of(coll, state), rows_in(store)
-        assert not above.keys() & below.keys()
-        if isinstance(store, jde.stores.Log):
-            assert store.verify() == len(below)
-    return step, above | below, len(below)
+class Trials:
+    """Starts one process after the other, and compares what each one says is left."""
 
+    def __init__(self, folder: Path, steps: int):
+        self.rows, self.notes = folder / "rows", folder / "notes"
+        self.rows.mkdir()
+        self.expected = in_child(lambda: truth(steps), self.notes)
+        self.promised, self.found = 0, {"step": 0}
 
-def main(folder: Path, trials: int, seed: int) -> dict[str, int]:
-    """Kills so many processes, each at a random call."""
-    rng, notes = random.Random(seed), folder / "notes"
-    rows = folder / "rows"
-    rows.mkdir()
-    expected = in_child(lambda: truth(MOST_STEPS * (trials + 2)), notes)
-    in_child(lambda: train(rows, 1 << 40, 2), notes)  # compiles
-    calls = in_child(lambda: train(rows, 1 << 40, 2), notes)
-    counts = {"trials": trials, "killed": 0, "calls": calls}
-    promised = 0
-    for _ in range(trials):
+    def run(self, call: int = NEVER) -> int | None:
+        """One process, which dies at a call; how many there were, or None."""
         read, write = os.pipe()
-        at = rng.randint(1, calls)
-        ended = in_child(lambda at=at, write=write: train(rows, at, write), notes)
+
+        def say(**said: object) -> None:
+            os.write(write, json.dumps(said).encode() + b"\n")
+
+        ended = in_child(lambda: train(self.rows, call, say), self.notes)
         os.close(write)
         with os.fdopen(read) as pipe:
-            promised = max([promised, *map(int, pipe.read().split())])
+            for line in pipe:
+                self.hear(json.loads(line))
+        return ended
+
+    def hear(self, said: dict) -> None:
+        """A process has found rows of a step, or has completed a checkpoint."""
+        if "saved" in said:
+            self.promised = max(self.promised, said["saved"])
+            return
+        step, self.found = said["step"], said
+        assert step >= self.promised, f"{step} is left of {self.promised}"
+        assert said.pop("digest") == self.expected[step], f"other rows of step {step}"
+
+
+def main(folder: Path, kills: int, seed: int) -> dict[str, int]:
+    """Kills so many processes, each at a random call."""
+    rng, steps = random.Random(seed), MOST_STEPS * (kills + 2)
+    trials = Trials(folder, steps)
+    trials.run()  # compiles
+    calls = trials.run()
+    counts = {"processes": 0, "killed": 0, "calls": calls}
+    while counts["killed"] < kills and trials.found["step"] + MOST_STEPS <= steps:
+        ended = trials.run(rng.randint(1, calls))
+        counts["processes"] += 1
         counts["killed"] += ended is None
-        step, held, below = in_child(lambda: check(rows), notes)
-        assert step >= promised, f"{step} is left of {promised}"
-        assert digest(held) == expected[step], f"the rows of step {step} differ"
-        print(json.dumps(counts | {"last": step, "rows": len(held)}), flush=True)
-    return counts | {"last": step, "rows": len(held), "rows_below": below}
+        print(json.dumps(counts | trials.found), flush=True)
+    trials.run()
+    return counts | trials.found
+
+
+def import_all() -> None:
+    """Imports here, once, what each process would import again."""
+    for name in ("orbax.checkpoint", {"Redis": "redis"}.get(KIND, "rocksdict")):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.freeze()  # a collection in a fork would copy all pages
 
 
 if __name__ == "__main__":
+    import_all()
     jax.config.update("jax_compilation_cache_dir", sys.argv[1] + "/programs")
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))

@@ -5,14 +5,11 @@
     python several_processes.py TIER PROCESSES FOLDER
 
 Says the rows of this process's devices after the table has grown, and what refuses a
-checkpoint and its restore. Then what refuses the growth of a table whose buckets do not
-come out even, and whether a table grows that was declared as this says. TIER is "none"
-or "host".
+checkpoint and its restore. TIER is "none" or "host".
 """
 
 import functools
 import json
-import re
 import sys
 
 import jax
@@ -24,28 +21,6 @@ from walks import rows_of
 
 BATCH, STEPS = 64, 4
 TIERS = {"none": None, "host": jde.tiers.host(hbm_fraction=4 / 128, spill_rows=300)}
-
-
-def grow_unevenly(mesh: Mesh, tier: str) -> dict:
-    """Grows a table of 5 buckets on 4 devices, or one that the error names."""
-    said, capacity = "", 5 * 128
-    split = NamedSharding(mesh, PartitionSpec("data"))
-    keys = np.arange(BATCH // jax.process_count()) + 1000 * jax.process_index()
-    while True:
-        config = jde.TableConfig("t", 4, capacity, tier=TIERS[tier])
-        coll = jde.Tables([config], mesh=mesh, axis="data")
-        state = coll.lookup(coll.init(3), {"t": jde.ids(keys, sharding=split)})[2]
-        before = rows_of(coll, state, "t")
-        try:
-            coll, state = coll.grow(state, {"t": 2 * capacity})
-        except NotImplementedError as error:
-            assert not said, error
-            said = str(error)
-            capacity = int(re.search(r"capacity=(\d+)", said)[1])
-        else:
-            found, _ = coll.find(state, {"t": jde.ids(keys, sharding=split)})[1:]
-            grown = all(s.data.all() for s in found["t"].addressable_shards)
-            return {"said": said, "grown": grown, "rows": len(before)}
 
 
 def main(tier: str) -> None:
@@ -85,8 +60,7 @@ def main(tier: str) -> None:
             run()
         except NotImplementedError as error:
             refused.append(str(error))
-    uneven = grow_unevenly(mesh, tier)
-    print("RESULT " + json.dumps({"rows": rows, "refused": refused, "uneven": uneven}))
+    print("RESULT " + json.dumps({"rows": rows, "refused": refused}))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
@@ -20,7 +20,8 @@ import jax_dynemb as jde
 from processes import NIGHTLY
 from walks import BELOW, PLAIN, Walk, rows_in, rows_of
 
-SAVED_EVERY, MOST_STEPS, IDS = 5, 60, 2000
+SAVED_EVERY, MOST_STEPS, IDS = 5, 15, 2000
+OUTAGES = 100 if NIGHTLY else 5
 
 
 @contextlib.contextmanager
@@ -61,6 +62,7 @@ class Outages(Walk):
     def __init__(self, folder: Path):
         super().__init__(jde.stores.Memory(PLAIN), BELOW)
         self.folder = folder
+        self.pace = 0.0  # seconds of the latest steps up to a save, with it
         self.kept = {0: jax.tree.map(jnp.copy, self.whole)}
 
     def resume(self) -> None:
@@ -81,21 +83,25 @@ class Outages(Walk):
         assert not above.keys() & below.keys()
         assert above | below == rows_of(self.plain, self.whole)
 
-    def train(self) -> None:
-        """Trains and saves until the server is gone, or for some steps."""
-        end = self.steps + MOST_STEPS
-        with self.feed(map(batch, range(self.steps, end))) as feed:
+    def train(self, steps: int, away: Callable[[], None] | None = None) -> None:
+        """Trains and saves; the server goes away soon after so many steps."""
+        begin, end = self.steps, self.steps + steps + 2 * SAVED_EVERY
+        with self.feed(map(batch, range(begin, end))) as feed:
+            since = time.monotonic()
             while self.steps < end:
+                if away is not None and self.steps - begin == steps:
+                    away()
                 self.run(feed, [batch(self.steps)])
                 if self.steps % SAVED_EVERY == 0:
-                    self.kept[self.steps] = jax.tree.map(jnp.copy, self.whole)
-                    jde.checkpoint.save(
-                        self.folder / "checkpoints",
-                        self.steps,
-                        self.state,
-                        tables=self.coll,
-                        feed=feed,
-                    )
+                    self.save(feed)
+                    self.pace, since = time.monotonic() - since, time.monotonic()
+            jde.checkpoint.wait()
+
+    def save(self, feed: jde.tiers.Ahead) -> None:
+        """Saves the small table, and keeps the other one."""
+        self.kept[self.steps] = jax.tree.map(jnp.copy, self.whole)
+        path, tables = self.folder / "checkpoints", self.coll
+        jde.checkpoint.save(path, self.steps, self.state, tables=tables, feed=feed)
 
 
 @pytest.mark.slow
@@ -105,18 +111,17 @@ def test_a_server_that_ends_at_any_time(tmp_path, capsys):
     if shutil.which("redis-server") is None:
         pytest.skip("no redis-server is installed on this machine")
     rng = np.random.default_rng(int(os.environ.get("SEED", 0)))
-    walk, ended, longest = Outages(tmp_path), 0, 1.0
-    for trial in range(100 if NIGHTLY else 5):
+    walk, ended = Outages(tmp_path), 0
+    with served(tmp_path):
+        walk.resume()
+        walk.train(MOST_STEPS)  # compiles, and says how long a step takes
+    for _ in range(OUTAGES):
         with served(tmp_path) as server:
             walk.resume()
-            begin = time.monotonic()
-            away = server.terminate if rng.random() < 0.5 else server.kill
-            timer = threading.Timer(rng.uniform(0, longest), away)
-            if trial:  # the first one compiles, and says how long training takes
-                timer.start()
+            end = server.terminate if rng.random() < 0.5 else server.kill
+            timer = threading.Timer(rng.uniform(0, 1.5 * walk.pace), end)
             try:
-                walk.train()
-                longest = time.monotonic() - begin if trial else longest
+                walk.train(int(rng.integers(MOST_STEPS)), timer.start)
             except redis.ConnectionError:
                 ended += 1
             finally:
@@ -128,4 +133,4 @@ def test_a_server_that_ends_at_any_time(tmp_path, capsys):
         walk.resume()
     with capsys.disabled():
         print(f"\noutages: {ended}, step {walk.steps}")
-    assert ended > 0 and walk.steps > SAVED_EVERY
+    assert ended > OUTAGES // 2 and walk.steps > OUTAGES * SAVED_EVERY // 2

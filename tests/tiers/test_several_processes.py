@@ -27,6 +27,3 @@ def test_two_processes_hold_the_rows_of_one(tmp_path):
         save, restore = process["refused"]
         assert "Tables.export yields in each process" in save
         assert "cannot be restored into it" in restore
-        assert "do not come out even" in process["uneven"]["said"]
-    for process in (alone, *pair):
-        assert process["uneven"]["grown"]

@@ -213,8 +213,7 @@ def _with_free_name(group: list[TableSpec], tables: set[str]) -> list[list[Table
 def _width(table: TableSpec) -> object:
     if table.tier is not None:
         return table.name  # kernels of tiers are about one table
-    extra = getattr(table.optimizer, "extra", None)
-    if extra is not None and extra(table.dim):
+    if table.optimizer.extra(table.dim):
         return table.name  # what it stores once would be that of all tables
     if table.log_removed:
         return table.name  # growth changes the size of its rings

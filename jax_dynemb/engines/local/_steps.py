@@ -142,7 +142,7 @@ def _runs_as_one(config: TableConfig) -> bool:
     A tier may need a loop over rounds. XLA rounds an optax transformation otherwise
     where its operations run one by one; so it is one program with and without a tier.
     """
-    return config.tier is not None or not hasattr(config.optimizer, "kind")
+    return config.tier is not None or not config.optimizer.kind
 
 
 def _update(

@@ -21,7 +21,7 @@ from jax_dynemb.engines import shard
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._stacks import Stack
 from jax_dynemb.engines.shard import grown_spec, grown_state, split_spec
-from jax_dynemb.ops import TableState
+from jax_dynemb.ops import TableState, is_shared
 
 _ALL = PartitionSpec()
 
@@ -131,15 +131,13 @@ def _homes_shared_anew(stack: Stack, factor: int, split: TableState) -> jax.Arra
     """Cuts the homes of all shards evenly, through the memory of the host."""
     assert split.tier is not None
     homes = split.tier.homes
-    if not homes.is_fully_addressable:
+    if is_shared(homes):
         buckets = stack.local.num_buckets
-        even = -(-buckets // stack.width) * stack.width
+        even = max(n for n in range(1, stack.width + 1) if buckets % n == 0)
         raise NotImplementedError(
             f"Table '{stack.name}' has a tier, and lies on {stack.width} devices of "
             f"several processes, where its {buckets} buckets do not come out even: it "
-            "cannot grow there. Declare it with "
-            f"capacity={stack.tables[0].num_slots // buckets * even} from the start, "
-            "which can."
+            f"cannot grow there. Use {even} devices, which divide them."
         )
     of_bucket = homes.shape[0] // _split_buckets(stack, factor)
     kept = np.asarray(homes)[: of_bucket * _grown_buckets(stack, factor)]

@@ -53,7 +53,7 @@ def select_hyper(
         return {}
     by_table = {t.name: dict(given.get(t.name, {})) for t in stack.tables}
     for table in stack.tables:
-        if hasattr(table.optimizer, "kind"):
+        if table.optimizer.kind:
             check_hyper(table, by_table[table.name])
     names = {name for numbers in by_table.values() for name in numbers}
     if len(stack.tables) > 1 and names:

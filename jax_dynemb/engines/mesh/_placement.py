@@ -149,8 +149,7 @@ class Placement:
         """Returns a PartitionSpec for each array of a stack."""
         table = stack.local
         rows = PartitionSpec() if stack.sharding == "replicated" else self.split
-        extra = getattr(table.optimizer, "extra", None)
-        leaves = () if extra is None else jax.eval_shape(lambda: extra(table.dim))
+        leaves = jax.eval_shape(lambda: table.optimizer.extra(table.dim))
         return TableState(
             index=rows,  # pyright: ignore[reportArgumentType]
             values=rows,  # pyright: ignore[reportArgumentType]
@@ -276,7 +275,7 @@ def make_placement(
 def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:
     """Refuses a table that the devices cannot share."""
     for table in tables:
-        if getattr(table.optimizer, "decays_lookups", False):
+        if table.optimizer.decays_lookups:
             raise ValueError(
                 f"Table '{table.name}' has catch_up_forward=True, which one device "
                 "has but no mesh. Leave it out: a row then decays in its next update, "

@@ -18,8 +18,8 @@ class ShardedResidual:
     """Holds what a lookup leaves for its update: a pytree, split over all devices.
 
     Attributes:
-      features: by name. For a row-wise table, slots are the numbers of the distinct
-        ids on the device; for a replicated table they are slots.
+      features: by name. Slots of a replicated table are those of the device's copy. Of
+        a row-wise one the owner's, for ids that travelled in a further round only.
       kept: by strategy, what its update need not exchange again.
       stamps: of the tables on this device, uint32[1, 8] each.
     """

@@ -179,8 +179,7 @@ def by_shape(tables: Sequence[TableConfig]) -> Iterator[list[TableConfig]]:
 
 
 def _shape(table: TableConfig) -> object:
-    extra = getattr(table.optimizer, "extra", None)
-    if extra is not None and extra(table.dim):
+    if table.optimizer.extra(table.dim):
         return table.name  # what it stores once would be that of all tables
     return table.num_slots, _shared_fields(table)
 

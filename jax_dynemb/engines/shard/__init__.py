@@ -9,10 +9,8 @@ from jax_dynemb.engines.shard._counters import CountedArrays as CountedArrays
 from jax_dynemb.engines.shard._counters import counter_totals as counter_totals
 from jax_dynemb.engines.shard._counters import counter_values as counter_values
 from jax_dynemb.engines.shard._counters import joined_counters as joined_counters
-from jax_dynemb.engines.shard._counters import may_stay_untrained as may_stay_untrained
 from jax_dynemb.engines.shard._counters import set_counters as set_counters
 from jax_dynemb.engines.shard._counters import stats as stats
-from jax_dynemb.engines.shard._counters import warn_of_untrained as warn_of_untrained
 from jax_dynemb.engines.shard._departed import hold_rows as hold_rows
 from jax_dynemb.engines.shard._departed import read_rings as read_rings
 from jax_dynemb.engines.shard._due_decay import decays_lookups as decays_lookups
@@ -62,6 +60,8 @@ from jax_dynemb.engines.shard._update import pair_lookups as pair_lookups
 from jax_dynemb.engines.shard._update import row_gradients as row_gradients
 from jax_dynemb.engines.shard._update import step_of as step_of
 from jax_dynemb.engines.shard._update import update_rows as update_rows
+from jax_dynemb.engines.shard._warnings import may_stay_untrained as may_stay_untrained
+from jax_dynemb.engines.shard._warnings import warn_of_losses as warn_of_losses
 from jax_dynemb.engines.shard._weights import of_feature as of_feature
 from jax_dynemb.engines.shard._weights import one_row_input as one_row_input
 from jax_dynemb.engines.shard._weights import reading as reading

@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -15,6 +14,7 @@ import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.shard._warnings import warn_of_losses
 from jax_dynemb.ops import TableState, on_host
 
 # Counted in a shard's first row (core/table_ref.h).
@@ -83,9 +83,7 @@ def stats(
         "mean_bucket": counters["rows"] / table.num_buckets,
     }
     result |= {name: counters[name] for name in _SHOWN}
-    warn_of_untrained(table, counters)
-    if table.on_full == "warn":
-        _warn_of_refused(table, counters)
+    warn_of_losses(table, counters)
     if table.on_full == "error" and counters["refused"] > 0:
         raise RuntimeError(
             f"Table '{table.name}' refused {counters['refused']} ids: their buckets "
@@ -93,69 +91,6 @@ def stats(
             "capacity, or use on_full='evict' so that old rows make room."
         )
     return {f"{table.name}/{name}": value for name, value in result.items()}
-
-
-# How many ids each table had refused at its latest warning.
-_warned: dict[str, int] = {}
-
-
-def _warn_of_refused(table: TableConfig, counters: Mapping[str, int]) -> None:
-    """Warns once whenever the refused ids of a table have doubled."""
-    refused = counters["refused"]
-    before = _warned.get(table.name, 0)
-    if refused < before:  # another table of the name, or a cleared one
-        before = 0
-    if refused == 0 or refused < 2 * before:
-        return
-    _warned[table.name] = refused
-    warnings.warn(
-        f"Table '{table.name}' refused {refused} ids: their buckets are full "
-        f"({counters['rows']} of {table.num_slots} rows are taken). Raise capacity, or "
-        "use on_full='evict' so that old rows make room.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-
-
-_MANY_LOOKUPS = 100
-# Tables that were warned of, and those that are used otherwise than in training.
-_untrained: set[str] = set()
-_otherwise: set[str] = set()
-_UNTRAINED = (
-    "Table '{name}' has had {lookups} training lookups and no update: its rows are the "
-    "initial ones. jax.grad sees the rows of a lookup as constants, so look up before "
-    "it: rows, residual, state = coll.lookup(state, ids); d_rows = "
-    "jax.grad(loss)(rows); state = coll.apply_gradients(state, residual, d_rows). In "
-    "Flax write jde.nnx.value_and_grad and jde.nnx.Optimizer. Rows that shall stay: "
-    "look up by find (train=False), or give the table optimizer=jde.optim.none()."
-)
-
-
-def may_stay_untrained(tables: Iterable[str]) -> None:
-    """Notes that some tables are evaluated by ``lookup``, or updated by a caller.
-
-    Args:
-      tables: their names.
-    """
-    _otherwise.update(tables)
-
-
-def warn_of_untrained(table: TableConfig, counters: Mapping[str, int]) -> None:
-    """Warns once of a table that is looked up for training and never updated.
-
-    Args:
-      table: its config.
-      counters: of it, by name.
-    """
-    name, lookups = table.name, counters["lookups"]
-    if counters["step"] or lookups < _MANY_LOOKUPS or name in _otherwise:
-        return
-    if name in _untrained or getattr(table.optimizer, "kind", None) == "none":
-        return
-    _untrained.add(name)
-    warnings.warn(
-        _UNTRAINED.format(name=name, lookups=lookups), RuntimeWarning, stacklevel=2
-    )
 
 
 def counter_values(state: TableState, own: slice = slice(None)) -> dict[str, int]:

@@ -26,7 +26,7 @@ States = Mapping[str, TableState]
 
 def decays_lookups(table: TableSpec) -> bool:
     """Whether lookups of the table read rows with the decay that is due."""
-    return getattr(table.optimizer, "decays_lookups", False)
+    return table.optimizer.decays_lookups
 
 
 def lookup(

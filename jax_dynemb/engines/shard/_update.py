@@ -172,8 +172,8 @@ def update_rows(
       stamps: of the lookups; None if the slots were found in these very states.
     """
     used = [t for t in used if t.trainable and not isinstance(t.optimizer, NoUpdate)]
-    fused = [t for t in used if hasattr(t.optimizer, "kind")]
-    others = [t for t in used if not hasattr(t.optimizer, "kind")]
+    fused = [t for t in used if t.optimizer.kind]
+    others = [t for t in used if not t.optimizer.kind]
     new = dict(states)
     for tables in by_loop(fused):
         numbers = _hyper_parameters(tables, states, hyper)

@@ -15,22 +15,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.checkpoint._checksums import of_checkpoint
 from jax_dynemb.files.checkpoint._layout import ITEM
 from jax_dynemb.files.checkpoint._pieces import DESCRIPTION, Grid
 from jax_dynemb.files.disk import disk_errors
-from jax_dynemb.files.integrity import file_bytes, read_json
+from jax_dynemb.files.integrity import DamagedFileError, file_bytes, read_json
 
 _BFLOAT16 = "bfloat16"  # which NumPy alone does not know
 
 
 class StoredArray:
-    """One array of a checkpoint.
-
-    Args:
-      step_directory: of the checkpoint.
-      name: the array's path, joined by "/".
+    """Reads one array of a checkpoint, named by its path, joined by "/".
 
     Raises:
       DamagedFileError: its description can not be, or a chunk is missing or has

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from jax_dynemb._errors import DamagedFileError
-from jax_dynemb.files.integrity import Fields
+from jax_dynemb.files.integrity import DamagedFileError, Fields
 from jax_dynemb.rows import Schema
 
 _MOST = 1 << 40  # of buckets, columns or parts

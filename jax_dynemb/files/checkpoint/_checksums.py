@@ -17,13 +17,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_dynemb._errors import DEFAULT_FIX, DamagedFileError
 from jax_dynemb.files.checkpoint._together import share
 from jax_dynemb.files.disk import disk_errors, entry_of, write_side_file
 from jax_dynemb.files.integrity import (
+    DEFAULT_FIX,
     FIX,
     NAME,
     Advance,
+    DamagedFileError,
     Entry,
     altered,
     read_entries,

@@ -8,12 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.checkpoint._check_schema import check_schema
 from jax_dynemb.files.checkpoint._checksums import of_checkpoint
 from jax_dynemb.files.checkpoint._index import FIRST
 from jax_dynemb.files.checkpoint._layout import ITEM, SCHEMA_FILE
-from jax_dynemb.files.integrity import Fields, check_version, is_whole, read_json
+from jax_dynemb.files.integrity import (
+    DamagedFileError,
+    Fields,
+    check_version,
+    is_whole,
+    read_json,
+)
 
 _WORDS = 1 << 16  # more than a bucket can have
 

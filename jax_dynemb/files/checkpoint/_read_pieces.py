@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.checkpoint._arrays import check_array
 from jax_dynemb.files.checkpoint._checksums import of_checkpoint
 from jax_dynemb.files.checkpoint._pieces import DESCRIPTION, Grid, Index, is_host
 from jax_dynemb.files.disk import disk_errors
+from jax_dynemb.files.integrity import DamagedFileError
 
 _THREADS = 8
 _AHEAD = 16  # pieces on the host and on the device before they are needed

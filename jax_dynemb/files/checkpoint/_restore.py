@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.files.checkpoint import (
     _below,
@@ -37,6 +36,7 @@ from jax_dynemb.files.checkpoint._compare import Plan
 from jax_dynemb.files.checkpoint._read_pieces import read_pieces
 from jax_dynemb.files.checkpoint._save import wait
 from jax_dynemb.files.checkpoint._together import together
+from jax_dynemb.files.integrity import DamagedFileError
 from jax_dynemb.ops import (
     TableState,
     empty_sketch,

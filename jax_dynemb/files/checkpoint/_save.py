@@ -31,9 +31,9 @@ from jax_dynemb.files.checkpoint._layout import (
     whole_step,
 )
 from jax_dynemb.files.checkpoint._leaf_names import check_names
+from jax_dynemb.files.checkpoint._losses import warn_of_losses
 from jax_dynemb.files.checkpoint._pieces import piece_shape
 from jax_dynemb.files.checkpoint._plain_leaves import as_stored, check_leaves
-from jax_dynemb.files.checkpoint._untrained import warn_of_untrained
 from jax_dynemb.files.disk import Presence, disk_errors
 from jax_dynemb.files.integrity import FORMAT_VERSION
 from jax_dynemb.table import Tables
@@ -115,7 +115,7 @@ def save(
     check_leaves(leaves)
     _tree.check_shared(leaves)
     places = _tree.find_tables(tree, tables)
-    warn_of_untrained(leaves, places)
+    warn_of_losses(leaves, places)
     if feed is not None:
         _finished(path)  # else a crash could leave a checkpoint whose commit is gone
     tags = _below.commit(feed, tree, places, step)

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb._spec import TableSpec
 from jax_dynemb._store_tier import StoreTier
 from jax_dynemb.engines.mesh import join_columns
@@ -31,6 +30,7 @@ from jax_dynemb.files.checkpoint._index import (
 )
 from jax_dynemb.files.checkpoint._layout import ITEM, SCHEMA_FILE, Directory
 from jax_dynemb.files.checkpoint._tree import Place
+from jax_dynemb.files.integrity import DamagedFileError
 from jax_dynemb.files.live import clear_table, warn_of_loss
 from jax_dynemb.ops import (
     TableState,
@@ -64,10 +64,19 @@ def open_tables(folder: Directory) -> dict[str, StoredTable]:
 
 
 def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTable:
-    """Opens one table; DamagedFileError if its arrays are not what its schema says."""
-    schema, arrays = _arrays_of(folder, fields, path)
+    """One table of a checkpoint.
+
+    Raises:
+      DamagedFileError: its arrays are not what its schema says.
+    """
+    schema = Schema.from_json(fields["tables"][path])
+    if schema.arrays:
+        path = "/".join([*path.split("/")[:-1], schema.arrays])
+    arrays = _Arrays(folder, path, schema, layout_of(fields))
     words = arrays.counters()
     counters = counter_values_of(words)
+    exact = schema.config.get("counter") == "exact"
+    counts = arrays.has_counter(fields)
     return StoredTable(
         schema=schema,
         rows=counters["rows"],
@@ -75,32 +84,9 @@ def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTabl
         chunks=functools.partial(_chunks, arrays),
         index=functools.partial(_keys_and_scores, arrays),
         identity=Identity.of(words),
-        counted=functools.partial(_counted, arrays)
-        if schema.config.get("counter") == "exact" and arrays.has_counter(fields)
-        else None,
+        counted=(lambda: counts_of(arrays.counter())) if counts and exact else None,
+        sketch=arrays.counter if counts and not exact else None,
     )
-
-
-def open_counter(
-    folder: Path, fields: Mapping[str, Any], path: str
-) -> np.ndarray | None:
-    """Opens the counter of ids without a row, uint32[num_buckets, words], or None."""
-    _, arrays = _arrays_of(folder, fields, path)
-    return arrays.counter() if arrays.has_counter(fields) else None
-
-
-def _arrays_of(
-    folder: Path, fields: Mapping[str, Any], path: str
-) -> tuple[Schema, _Arrays]:
-    schema = Schema.from_json(fields["tables"][path])
-    if schema.arrays:
-        path = "/".join([*path.split("/")[:-1], schema.arrays])
-    arrays = _Arrays(folder, path, schema, layout_of(fields))
-    return schema, arrays
-
-
-def _counted(table: _Arrays) -> tuple[np.ndarray, np.ndarray]:
-    return counts_of(table.counter())
 
 
 class _Arrays:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import jax
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.files.integrity import DamagedFileError
 
 T = TypeVar("T")
 

@@ -31,13 +31,11 @@ _ON_DEVICE = 4  # pieces: what a save takes of a device's memory
 
 
 class Writing:
-    """Pieces that are being written; a future, as orbax knows them.
+    """Holds pieces that are being written; a future, as orbax knows them.
 
-    Args:
-      item: the directory of the arrays, which exists.
-      arrays: by the name of their directories, each with its grid, which may have
-        fewer rows.
-      host_bytes: so much of them may be on the host at a time.
+    ``arrays`` are by the name of their directories, each with its grid, which may have
+    fewer rows. At most ``host_bytes`` of them are on the host at a time. The directory
+    ``item`` exists.
     """
 
     def __init__(

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.disk import disk_errors
 from jax_dynemb.files.dynamicemb._format import (
     BLOCK_ROWS,
@@ -37,6 +36,7 @@ from jax_dynemb.files.dynamicemb._format import (
 from jax_dynemb.files.integrity import (
     NAME,
     Advance,
+    DamagedFileError,
     Entry,
     Fields,
     check_file,
@@ -45,7 +45,7 @@ from jax_dynemb.files.integrity import (
     read_json,
     verify_files,
 )
-from jax_dynemb.rows import Exported, Schema, StoredTable
+from jax_dynemb.rows import Counted, Exported, Schema, StoredTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +123,11 @@ class Dump:
     def scores(self, rank: int) -> np.ndarray:
         """Scores of a rank as they are in the file: int64[n, score_words]."""
         return self._read(SCORES, rank, self.score_words, 0, self.counts[rank])
+
+    @property
+    def counted(self) -> Counted | None:
+        """Returns what reads the admission counter; None without one."""
+        return self.counter if files_of(self.path, self.name, COUNTER_KEYS) else None
 
     def counter(self) -> tuple[np.ndarray, np.ndarray]:
         """Keys and frequencies of the admission counter, of all ranks."""
@@ -260,9 +265,8 @@ def stored_dump(dump: Dump) -> StoredTable:
         config={"ranks": dump.ranks, **dump.metadata},
     )
     counters = {"step": int(dump.metadata.get("iters", 0))}
-    counted = dump.counter if files_of(dump.path, dump.name, COUNTER_KEYS) else None
     rows = sum(dump.counts)
-    return StoredTable(schema, rows, counters, chunks, index, counted=counted)
+    return StoredTable(schema, rows, counters, chunks, index, counted=dump.counted)
 
 
 def _states_of(dump: Dump) -> tuple[str, dict[str, tuple[int, ...]]]:

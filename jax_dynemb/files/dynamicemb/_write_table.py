@@ -32,7 +32,13 @@ from jax_dynemb.files.dynamicemb._format import (
     is_reserved,
     json_name,
 )
-from jax_dynemb.rows import Exported, StoredTable, fmix64, use_counts
+from jax_dynemb.rows import (
+    SKETCH_HAS_NO_IDS,
+    Exported,
+    StoredTable,
+    fmix64,
+    use_counts,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,11 +257,8 @@ class TableWriter:
             yield f"{self._reserved} keys from -4 to -1 were left out: reserved."
         if self._raised:
             yield f"{self._raised} scores of 0 were written as 1."
-        if self._counter is None and schema.config.get("counter") == "sketch":
-            yield (
-                "ids without a row are counted in a sketch, which has no ids: their "
-                "counts are not in the dump."
-            )
+        if self._counter is None and self._table.sketch is not None:
+            yield SKETCH_HAS_NO_IDS
         if schema.param_dtype != "float32":
             yield f"rows are {schema.param_dtype} in the table, float32 in the files."
         if "learning_rate" in schema.optimizer and (

@@ -82,10 +82,10 @@ def dynamicemb(
             arrays = coll.state_name(reader.name)
             new[arrays] = reader.fill(new[arrays], advance)
             counters[reader.name] = reader.dump.counter()
-            new[arrays], lost = with_counts(
-                coll, reader.name, new[arrays], *counters[reader.name]
+            new[arrays], changed = with_counts(
+                coll, reader.name, new[arrays], reader.dump.counted
             )
-            reader.notes += lost
+            reader.notes += changed
             notes += [f"Table '{reader.name}': {note}" for note in reader.notes]
             notes += reader.lost
     return Imported(new, counters, tuple(notes))
@@ -105,7 +105,7 @@ class _Reader:
         self._config: TableConfig = coll.tables[name]
         self._now = time.time_ns() if now is None else now
         self._strategy = ScoreStrategy(self._config.score_strategy).value
-        self._kind = getattr(self._config.optimizer, "kind", "optax")
+        self._kind = self._config.optimizer.kind or "optax"
         self._highest = 0
         self._read = 0
         self._check_rows()

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from jax_dynemb._errors import DamagedFileError
+from ._errors import DamagedFileError
 
 _MOST_BYTES = 1 << 26
 _LARGEST = 2**64 - 1
@@ -62,12 +62,7 @@ def parse_json(path: Path, data: bytes | str) -> Fields:
 
 
 class Fields(Mapping[str, Any]):
-    """The entries of a JSON object, with methods that check their types.
-
-    Args:
-      path: the file that they are of.
-      entries: by name.
-    """
+    """Holds the entries of a JSON object by name; its methods check their types."""
 
     def __init__(self, path: Path, entries: Mapping[str, Any]):
         self.path = path

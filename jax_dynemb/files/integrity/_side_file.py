@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax_dynemb._errors import DamagedFileError
-from jax_dynemb.files.integrity._json import Fields, file_bytes, file_inside, read_json
-from jax_dynemb.files.integrity._sums import Advance, blocks, pool, sums_of
-from jax_dynemb.files.integrity._version import check_version
+from ._errors import DamagedFileError
+from ._json import Fields, file_bytes, file_inside, read_json
+from ._sums import Advance, blocks, pool, sums_of
+from ._version import check_version
 
 NAME = "checksums.json"
 FIX = (

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from jax_dynemb._errors import DamagedFileError
-from jax_dynemb.files.integrity._json import Fields, is_whole
+from ._errors import DamagedFileError
+from ._json import Fields, is_whole
 
 FORMAT_VERSION = 1
 _PACKAGE = __name__.split(".")[0]

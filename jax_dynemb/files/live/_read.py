@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -13,7 +14,13 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import counter_values
 from jax_dynemb.rows import Schema, StoredTable
-from jax_dynemb.table import Tables, check_not_donated, identity_in, log_head
+from jax_dynemb.table import (
+    Tables,
+    check_not_donated,
+    identity_in,
+    log_head,
+    sketch_of,
+)
 
 
 def live_table(coll: Tables, state: States, name: str) -> StoredTable:
@@ -23,19 +30,27 @@ def live_table(coll: Tables, state: States, name: str) -> StoredTable:
     if not isinstance(config, TableConfig):
         return _tensor_train(coll, state, config)
     counters = counter_values(coll.engine.counted(state, name))
-    rule = config.admission
+    schema = Schema.of(config, counters["step"])
     return StoredTable(
-        schema=Schema.of(config, counters["step"]),
+        schema=dataclasses.replace(schema, hash_seed=config.hash_seed),
         rows=counters["rows"],
         counters=counters,
         chunks=lambda: coll.export(state, name),
         index=lambda: coll.engine.index(state, name),
         head=log_head(coll, state, name),
         identity=identity_in(coll, state, name),
-        counted=functools.partial(coll.counted, state, name)
-        if isinstance(rule, Frequency) and rule.counts_keys
-        else None,
+        **_counts(coll, state, config),
     )
+
+
+def _counts(coll: Tables, state: States, config: TableConfig) -> dict[str, Any]:
+    """Returns readers of the counts of ids without a row."""
+    if not isinstance(config.admission, Frequency):
+        return {}
+    if config.admission.counts_keys:
+        return {"counted": functools.partial(coll.counted, state, config.name)}
+    arrays = state[coll.state_name(config.name)]
+    return {"sketch": functools.partial(sketch_of, coll, config.name, arrays)}
 
 
 def _tensor_train(coll: Tables, state: States, config: Any) -> StoredTable:

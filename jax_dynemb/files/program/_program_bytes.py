@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import jax.export
 
-from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.files.integrity import DamagedFileError
 
 _MARK = b"jax_dynemb program 1\n"
 _NUMBER = 8  # bytes of each

@@ -13,9 +13,8 @@ import numpy as np
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import counter_values
 from jax_dynemb.files.disk import new_file, one_at_a_time, remove_left_behind
-from jax_dynemb.files.integrity import FORMAT_VERSION
+from jax_dynemb.files.integrity import FORMAT_VERSION, base_files
 from jax_dynemb.files.live import check_whole
-from jax_dynemb.files.safetensors._chain import base_files
 from jax_dynemb.files.safetensors._manifest import write_manifest
 from jax_dynemb.files.safetensors._series import Series, open_series
 from jax_dynemb.files.safetensors._tensor_file import TensorFile

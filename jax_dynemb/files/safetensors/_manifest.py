@@ -7,8 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jax_dynemb.files.disk import new_file, write_json
-from jax_dynemb.files.integrity import FORMAT_VERSION, sum_of_json
-from jax_dynemb.files.safetensors._chain import manifest_path
+from jax_dynemb.files.integrity import FORMAT_VERSION, manifest_path, sum_of_json
 
 
 def write_manifest(folder: Path, table: str, base: str, newest: str, link: str) -> None:

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.disk import progress_bar
-from jax_dynemb.files.safetensors._chain import table_of_delta
+from jax_dynemb.files.integrity import DamagedFileError, table_of_delta
 from jax_dynemb.files.safetensors._series import open_series, stored_series
 from jax_dynemb.rows import StoredTable
 

@@ -16,11 +16,17 @@ from pathlib import Path
 
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
-from jax_dynemb.files.integrity import Advance
-from jax_dynemb.files.safetensors import _chain
-from jax_dynemb.files.safetensors._chain import Chain
-from jax_dynemb.files.safetensors._tensor_header import Header, verify
+from jax_dynemb.files.integrity import (
+    SUFFIX,
+    Advance,
+    Chain,
+    DamagedFileError,
+    Header,
+    read_chain,
+    read_table_header,
+    verify,
+)
+from jax_dynemb.files.safetensors._counts import check_counts, stored_counts
 from jax_dynemb.files.safetensors._tensors import check_delta, check_table, read_tensor
 from jax_dynemb.rows import Exported, Identity, Schema, StoredTable, identity_of
 
@@ -44,7 +50,7 @@ class Series:
     @property
     def name(self) -> str:
         """Returns the name of the table."""
-        return self.base.path.name.removesuffix(_chain.SUFFIX)
+        return self.base.path.name.removesuffix(SUFFIX)
 
     @property
     def files(self) -> list[Header]:
@@ -128,11 +134,16 @@ class Series:
 
 
 def open_series(base: Path) -> Series:
-    """Finds a table's files and checks what they say, not yet their checksums."""
-    table = base.name.removesuffix(_chain.SUFFIX)
-    chain: Chain = _chain.read_chain(base.parent, table)
-    header = _chain.read_table_header(base) if chain.base is None else chain.base
+    """Finds the files of a table and checks what they say, not yet their checksums.
+
+    Raises:
+      DamagedFileError: a file is not ours or damaged, or the files are not one chain.
+    """
+    table = base.name.removesuffix(SUFFIX)
+    chain: Chain = read_chain(base.parent, table)
+    header = read_table_header(base) if chain.base is None else chain.base
     rows, dim = check_table(header)
+    check_counts(header)
     for delta in chain.deltas:
         for name in ("since", "until"):
             delta.fields.whole(name)
@@ -150,9 +161,11 @@ def stored_series(series: Series) -> StoredTable:
         optimizer={"kind": ""},
         config={"deltas": len(series.deltas), **fields},
     )
-    count = len(series.keys()) if series.deltas else series.rows
+    later = series.keys() if series.deltas else np.empty(0, np.int64)
+    count = len(later) if series.deltas else series.rows
     counters = {} if series.step is None else {"step": series.step}
-    return StoredTable(schema, count, counters, series.chunks, series.index)
+    counts = stored_counts(series.base, later)
+    return StoredTable(schema, count, counters, series.chunks, series.index, **counts)
 
 
 def _rows(file: Header, place: np.ndarray, dim: int) -> np.ndarray:

@@ -20,11 +20,10 @@ Columns = dict[str, np.ndarray]
 class SortedRows:
     """Takes all rows, then gives them back with ascending keys.
 
-    Args:
-      chunks: "keys" int64[n] and other arrays with n rows. The keys of the first chunk
-        should be a fair sample of all.
-      parts: ranges to cut the keys into; one is held in memory at a time.
-      folder: for files, which are removed again; not used for one part.
+    ``chunks`` have "keys" int64[n] and other arrays with n rows. The keys of the first
+    one should be a fair sample of all, since they cut the ``parts``. One part is held
+    in memory at a time. Files in ``folder`` are removed again; a single part needs
+    none.
     """
 
     def __init__(self, chunks: Iterable[Columns], parts: int, folder: Path):

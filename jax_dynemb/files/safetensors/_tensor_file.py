@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb.files.disk import RunningSums
-from jax_dynemb.files.integrity import blocks
-from jax_dynemb.files.safetensors._tensor_header import (
+from jax_dynemb.files.integrity import (
     CHECKSUMS,
     DIGITS,
     METADATA_KEY,
     NO_SUM,
     SUMS_KEY,
+    blocks,
     header_sum,
 )
 from jax_dynemb.files.safetensors._tensors import NAMES
@@ -34,16 +34,11 @@ _ALIGNMENT = 64  # of the first tensor
 
 
 class TensorFile:
-    """Writes one file.
+    """Writes one file; then ``link`` is what a delta names it by.
 
-    Args:
-      path: of a new file.
-      tensors: dtype and shape by name, in the order of the file. Put wide types first,
-        so that every tensor is aligned to its items.
-      fields: what the file says of its table.
-
-    Attributes:
-      link: once it is written, what a delta names it by.
+    ``tensors`` has dtype and shape by name, in the order of the file. Put wide types
+    first, so that every tensor is aligned to its items. ``fields`` is what the file
+    says of its table.
     """
 
     link: str

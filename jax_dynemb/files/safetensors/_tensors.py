@@ -9,9 +9,8 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.disk import disk_errors
-from jax_dynemb.files.safetensors._tensor_header import Header
+from jax_dynemb.files.integrity import DamagedFileError, Header
 
 _DTYPES = {
     "F32": np.dtype(np.float32),
@@ -58,22 +57,22 @@ def check_table(header: Header) -> tuple[int, int]:
     if stored not in _ROWS or dim == 0:
         problem = f"it has rows of {dim} columns and the dtype {stored!r}"
         raise DamagedFileError(header.path, problem)
-    keys = _check(header, "keys", ("I64",), None)
+    keys = check_tensor(header, "keys", ("I64",), None)
     width = -(-dim // 2) if stored == "int4" else dim
-    _check(header, "rows", _ROWS[stored], keys, width)
+    check_tensor(header, "rows", _ROWS[stored], keys, width)
     if stored in ("int8", "int4"):
-        _check(header, "scales", ("F32",), keys)
+        check_tensor(header, "scales", ("F32",), keys)
     check_keys(header, "keys")
     return keys, dim
 
 
 def check_delta(header: Header, dim: int) -> None:
     """Checks a delta's tensors: shapes, dtypes, ascending keys, none in both lists."""
-    keys = _check(header, "keys", ("I64",), None)
-    _check(header, "rows", ("F32",), keys, dim)
+    keys = check_tensor(header, "keys", ("I64",), None)
+    check_tensor(header, "rows", ("F32",), keys, dim)
     changed = check_keys(header, "keys")
     if "removed" in header.tensors:
-        _check(header, "removed", ("I64",), None)
+        check_tensor(header, "removed", ("I64",), None)
         removed = check_keys(header, "removed")
         if len(np.intersect1d(changed, removed, assume_unique=True)):
             problem = "it has a key that is changed and removed at once"
@@ -91,10 +90,17 @@ def check_keys(header: Header, name: str) -> np.ndarray:
     return keys
 
 
-def _check(
+def check_tensor(
     header: Header, name: str, dtypes: tuple[str, ...], *shape: int | None
 ) -> int:
-    """Compares a tensor with what it should be; None is any size. Returns its rows."""
+    """Compares a tensor with what it should be; None is any size.
+
+    Returns:
+      Its rows.
+
+    Raises:
+      DamagedFileError: it is missing, or another one.
+    """
     tensor = header.tensor(name)
     sizes = zip(tensor.shape, shape, strict=False)
     fits = len(tensor.shape) == len(shape)

@@ -13,14 +13,14 @@ import numpy as np
 
 from jax_dynemb.engines import States
 from jax_dynemb.files.disk import new_directory, progress_bar
-from jax_dynemb.files.integrity import FORMAT_VERSION
+from jax_dynemb.files.integrity import FORMAT_VERSION, MIXED_INDEX_VERSION
 from jax_dynemb.files.live import check_collection, live_table
+from jax_dynemb.files.safetensors._counts import counts_of_table
 from jax_dynemb.files.safetensors._manifest import write_manifest
 from jax_dynemb.files.safetensors._perfect_hash import MIXED, perfect_hash
 from jax_dynemb.files.safetensors._row_formats import RowFormat, row_format
 from jax_dynemb.files.safetensors._sort import Columns, SortedRows
 from jax_dynemb.files.safetensors._tensor_file import TensorFile
-from jax_dynemb.files.safetensors._tensor_header import MIXED_INDEX_VERSION
 from jax_dynemb.rows import Schema, StoredTable
 from jax_dynemb.table import Tables
 
@@ -37,6 +37,7 @@ def safetensors(
     dtype: Any = "float32",
     tables: Iterable[str] | None = None,
     default_row: Any = None,
+    counters: bool = True,
     index: bool = True,
     sort_bytes: int = 1 << 30,
     quiet: bool = False,
@@ -63,6 +64,8 @@ def safetensors(
       tables: names; all if None.
       default_row: what an id that is not stored reads, a number or float[dim]; None
         takes it from the table's ``eval_initializer``.
+      counters: write the counts of ids that wait for admission too, 16 bytes an id,
+        or the sketch of the table. Only ``jde.import_.safetensors`` reads them.
       index: False leaves the hash out; readers then build it when they load the file.
         It is left out too in the rare case that the keys have none (keys that were
         chosen for that). Readers then search among the keys.
@@ -84,6 +87,7 @@ def safetensors(
         {name: live_table(coll, state, name) for name in names},
         dtype=dtype,
         default_row=default_row,
+        counters=counters,
         index=index,
         sort_bytes=sort_bytes,
         quiet=quiet,
@@ -96,6 +100,7 @@ def write_safetensors(
     *,
     dtype: Any = "float32",
     default_row: Any = None,
+    counters: bool = True,
     index: bool = True,
     sort_bytes: int = 1 << 30,
     quiet: bool = False,
@@ -103,7 +108,7 @@ def write_safetensors(
     """``safetensors`` of tables wherever they lie."""
     stored = row_format(dtype)
     writers = [
-        _Writer(table, stored, default_row, index, sort_bytes)
+        _Writer(table, stored, default_row, counters, index, sort_bytes)
         for table in tables.values()
     ]
     total = 2 * sum(table.rows for table in tables.values())  # read, then written
@@ -123,11 +128,13 @@ class _Writer:
         table: StoredTable,
         stored: RowFormat,
         default_row: Any,
+        counters: bool,
         index: bool,
         sort_bytes: int,
     ):
         schema = table.schema
-        self._table, self._stored, self._index = table, stored, index
+        self._table, self._stored = table, stored
+        self._counters, self._index = counters, index
         self._extra = _extra_rows(schema, default_row)
         row_bytes = 8 + stored.width(schema.dim) * np.dtype(stored.dtype).itemsize
         self._parts = -(-table.rows * row_bytes // sort_bytes)
@@ -141,13 +148,14 @@ class _Writer:
         """Collects and sorts the rows, makes the hash, writes."""
         rows = SortedRows(self._encoded(advance), self._parts, folder)
         keys = rows.keys()
-        small = {"keys": keys, "extra_keys": EXTRA_KEYS}
+        counts, more = counts_of_table(self._table) if self._counters else ({}, {})
+        small = {"keys": keys, "extra_keys": EXTRA_KEYS} | counts
         if self._index:
             small |= _index(keys)
         if not self._stored.levels:
             self._extra = self._extra.astype(self._stored.dtype)
         path = folder / f"{self._table.schema.name}.safetensors"
-        metadata = self._metadata(_version(small))
+        metadata = self._metadata(_version(small)) | more
         with TensorFile(path, self._tensors(small), metadata) as file:
             for name, array in small.items():
                 file.append(name, array)

@@ -8,15 +8,16 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from jax_dynemb.admission import Frequency
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import counter_values, set_counters
 from jax_dynemb.files.disk import progress_bar
+from jax_dynemb.files.integrity import base_files
 from jax_dynemb.files.live import Imported, check_room, clear_table, lost_rows
-from jax_dynemb.files.safetensors._chain import base_files
 from jax_dynemb.files.safetensors._series import Series, open_series, stored_series
 from jax_dynemb.ops import TableState
 from jax_dynemb.rows import Exported, Keys, StoredTable
-from jax_dynemb.table import Tables, insert_chunks
+from jax_dynemb.table import Tables, insert_chunks, with_counter
 
 
 def safetensors(
@@ -31,8 +32,9 @@ def safetensors(
     """Reads an export for serving with the deltas beside it, to serve or train on.
 
     The files hold keys and rows: optimizers start fresh, and rows are scored as new.
-    The count of updates comes along where the optimizer keeps nothing beside it. What
-    an unknown id reads is the config's ``eval_initializer``, not the file's.
+    The count of updates comes along where the optimizer keeps nothing beside it. Counts
+    of ids that wait for admission do too; deltas leave them as they were. What an
+    unknown id reads is the config's ``eval_initializer``, not the file's.
 
     Args:
       path: the directory of the export.
@@ -43,7 +45,8 @@ def safetensors(
       quiet: no progress bar.
 
     Returns:
-      The state and notes.
+      The state, admission counts and notes. A table that admits by frequency goes on
+      with the counts of the export.
 
     Every file is read and compared with its checksums before the state is touched.
 
@@ -61,16 +64,19 @@ def safetensors(
     found = {name: stored_series(each) for name, each in series.items()}
     check_room(coll, {n: _keys(table) for n, table in found.items()}, allow_drop)
     new, notes = dict(coll.init(0) if state is None else state), []
+    counters = {n: table.counted() for n, table in found.items() if table.counted}
     total = sum(table.rows for table in found.values())
     with progress_bar("safetensors", total, quiet) as advance:
         for name, table in found.items():
             arrays = coll.state_name(name)
             new[arrays] = _filled(coll, name, new[arrays], _counted(table, advance))
             new[arrays], more = _with_step(coll, name, new[arrays], table)
+            new[arrays], changed = with_counter(coll, name, new[arrays], table)
+            more += [*changed, *_older_counts(coll, name, series[name])]
             rows = counter_values(coll.engine.counted(new, name))["rows"]
             notes += [f"Table '{name}': {note}" for note in more]
             notes += lost_rows(name, rows, table.rows)
-    return Imported(new, {}, tuple(notes))
+    return Imported(new, counters, tuple(notes))
 
 
 def _filled(
@@ -93,6 +99,18 @@ def _with_step(
             "hold no states of rows."
         ]
     return set_counters(state, {"step": step}, coll.engine.counter_rows(name)), []
+
+
+def _older_counts(coll: Tables, name: str, series: Series) -> list[str]:
+    """Says that counts are older than rows."""
+    counts = {"counted_keys", "sketch"} & series.base.tensors.keys()
+    rule = coll.tables[name].admission
+    if not (counts and series.deltas and isinstance(rule, Frequency)):
+        return []
+    return [
+        "its counts of ids without a row are those of the export: the deltas beside "
+        f"it ({len(series.deltas)}) have none."
+    ]
 
 
 def _open(path: Path, coll: Tables, name: str) -> Series:

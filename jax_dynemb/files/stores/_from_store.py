@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from jax_dynemb.admission import Frequency
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import counter_values
@@ -41,7 +42,8 @@ def from_store(
       allow_drop: leave out rows that find no place in a smaller table, with a warning.
 
     Returns:
-      The state, and a note for each table that had no room for a row.
+      The state, and a note for each table that had no room for a row, or that counts
+      ids without a row: stores have no counts.
 
     Raises:
       DamagedFileError: a row is not what was put. The tables were cleared before.
@@ -65,6 +67,11 @@ def from_store(
         )
         rows = counter_values(coll.engine.counted(new, name))["rows"]
         notes += lost_rows(name, rows, len(keys))
+        if isinstance(config.admission, Frequency):
+            notes.append(
+                f"Table '{name}': a store has no counts of ids without a row: they are "
+                "counted from 0."
+            )
     return Imported(new, {}, tuple(notes))
 
 

@@ -38,7 +38,10 @@ class FastPath:
         is_donated: Callable[[Any], bool],
         table: type[nnx.Variable[Any]],
     ):
-        """Compiles nothing yet; Variables of ``table`` that are read stay."""
+        """Compiles nothing yet.
+
+        Where ``fun`` only reads Variables of the type ``table``, they are not donated.
+        """
         self.is_supported = True
         self._fun, self._is_donated, self._table = fun, is_donated, table
         self._programs: dict[Any, Program] = {}

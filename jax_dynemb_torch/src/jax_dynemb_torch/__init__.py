@@ -7,7 +7,7 @@ from jax_dynemb_torch._collection import (
 )
 from jax_dynemb_torch._embedding import DynamicEmbedding as DynamicEmbedding
 from jax_dynemb_torch._embedding import DynamicEmbeddingBag as DynamicEmbeddingBag
-from jax_dynemb_torch._errors import DamagedFileError as DamagedFileError
+from jax_dynemb_torch._integrity import DamagedFileError as DamagedFileError
 from jax_dynemb_torch._source import Source as Source
 from jax_dynemb_torch._source import load as load
 from jax_dynemb_torch._source import table_names as table_names

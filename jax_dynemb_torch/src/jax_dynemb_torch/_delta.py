@@ -9,8 +9,12 @@ from typing import NamedTuple
 
 import torch
 
-from jax_dynemb_torch._chain import Chain, read_chain, table_of_delta
-from jax_dynemb_torch._errors import DamagedFileError
+from jax_dynemb_torch._integrity import (
+    Chain,
+    DamagedFileError,
+    read_chain,
+    table_of_delta,
+)
 from jax_dynemb_torch._safetensors import TensorFile, open_file
 from jax_dynemb_torch._table_checks import check_keys
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from jax_dynemb_torch._errors import DamagedFileError
 from jax_dynemb_torch._integrity import (
+    DamagedFileError,
     file_bytes,
     read_entries,
     read_json,

@@ -13,13 +13,17 @@ from typing import Any
 
 import torch
 
-from jax_dynemb_torch._chain import read_delta_header, read_table_header
-from jax_dynemb_torch._errors import DamagedFileError
-from jax_dynemb_torch._integrity import Fields
+from jax_dynemb_torch._integrity import (
+    DamagedFileError,
+    Fields,
+    Header,
+    read_delta_header,
+    read_table_header,
+    verify,
+)
 from jax_dynemb_torch._perfect_hash import PerfectHash
 from jax_dynemb_torch._table import EXTRA_KEYS, Table
 from jax_dynemb_torch._table_checks import check_index, check_keys, check_table
-from jax_dynemb_torch._tensor_header import Header, verify
 
 _INDEX = tuple(f"index_{name}" for name in PerfectHash._fields)
 _DTYPES = {

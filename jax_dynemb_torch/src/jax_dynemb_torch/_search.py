@@ -18,8 +18,14 @@ def sort(keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
     Returns:
       The keys in ascending order and the place of each, both int64[n].
+
+    Raises:
+      ValueError: a key is there twice.
     """
     ordered, order = keys.sort()
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(twice):
+        raise ValueError(f"key {int(twice[0])} is there twice; write the table again.")
     return ordered, order + 1
 
 

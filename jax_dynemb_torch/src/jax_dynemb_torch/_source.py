@@ -7,10 +7,9 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from jax_dynemb_torch._chain import base_files, read_chain
 from jax_dynemb_torch._delta import deltas_of, read_delta
 from jax_dynemb_torch._dynamicemb import dump_tables, load_dump
-from jax_dynemb_torch._errors import DamagedFileError
+from jax_dynemb_torch._integrity import DamagedFileError, base_files, read_chain
 from jax_dynemb_torch._safetensors import TensorFile, load_table, open_file
 from jax_dynemb_torch._snapshot import Snapshot
 

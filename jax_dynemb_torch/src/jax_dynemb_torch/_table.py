@@ -14,7 +14,6 @@ from jax_dynemb_torch._perfect_hash import (
     find,
     find_on_cpu,
     low_bytes,
-    perfect_hash,
     steps_of,
 )
 
@@ -35,8 +34,8 @@ class Table(nn.Module):
         floats[n + 3, dim] by place. float32 of that shape is the fastest.
       extra_rows: float32[2, dim]: zeros, and the row of an id that is not stored.
       scales: float32[n], factors of integer rows, or None.
-      index: the perfect hash of the keys; made here if None. Keys may have none, in
-        the rare case that they were chosen for that: they are sorted and searched.
+      index: the perfect hash of the keys; without one they are sorted and searched, as
+        those of a dump, of deltas and of files that have no index.
     """
 
     keys: torch.Tensor
@@ -60,7 +59,6 @@ class Table(nn.Module):
         self.dim = extra_rows.shape[1]
         self.whole = len(rows) == len(keys) + 1
         self._direct = self.whole and rows.dtype == torch.float32
-        index = perfect_hash(keys) if index is None else index
         found_in = self._searched(keys) if index is None else self._hashed(index)
         buffers = {
             "keys": keys,

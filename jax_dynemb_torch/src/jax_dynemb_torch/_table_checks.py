@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from jax_dynemb_torch._errors import DamagedFileError
+from jax_dynemb_torch._integrity import DamagedFileError, Header
 from jax_dynemb_torch._perfect_hash import (
     FOLDED,
     MIXED,
@@ -18,7 +18,6 @@ from jax_dynemb_torch._perfect_hash import (
     find,
     steps_of,
 )
-from jax_dynemb_torch._tensor_header import Header
 
 _FLOATS = ("F32", "BF16", "F16")
 _RESERVED = -4, -1

@@ -20,11 +20,11 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.shard import check_hyper, step_of
 from jax_dynemb.ops import TableState
-from jax_dynemb.optim.interface import StateSpec
+from jax_dynemb.optim.interface import StateSpec, TableOptimizer
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _RowwiseAdagrad:
+class _RowwiseAdagrad(TableOptimizer):
     """Applies the formula of core/ to pieces of rows; inside shard_map.
 
     Attributes:
@@ -38,6 +38,7 @@ class _RowwiseAdagrad:
     axes: tuple[str, ...]
     columns: int
     hyper: Mapping[str, Any]
+    kind = ""
 
     def states(self, dim: int) -> dict[str, StateSpec]:
         """Returns the states of the optimizer that it wraps."""
@@ -50,7 +51,7 @@ class _RowwiseAdagrad:
         states: dict[str, jax.Array],
         extra: tuple[jax.Array, ...],
     ) -> tuple[jax.Array, dict[str, jax.Array], tuple[jax.Array, ...]]:
-        """See ``BridgeOptimizer``; a row is at the same position on every shard."""
+        """See ``TableOptimizer``; a row is at the same position on every shard."""
         squares = jax.lax.psum(jnp.sum(grads * grads, axis=1), self.axes)
         total = states["sum_of_squares"] + squares / self.columns
         rate = self.hyper["learning_rate"] / (jnp.sqrt(total) + self.hyper["eps"])
@@ -80,7 +81,7 @@ def for_update(
             "clip_row_norm is about the norm of one. Leave it out, clip columns by "
             "clip_row_value, or use sharding='row_wise'."
         )
-    if getattr(table.optimizer, "kind", None) != "rowwise_adagrad":
+    if table.optimizer.kind != "rowwise_adagrad":
         return table
     check_hyper(table, hyper)
     numbers = table.optimizer.hyper_parameters(step_of(state)) | dict(hyper)

@@ -4,14 +4,13 @@
 
 They travel in one exchange, which finds the slots of their ids. So before it, owners
 say which ids still have the rows that their own lookup returned. The other gradients
-are dropped as one device drops them: those of rows that left are counted, those of ids
+are dropped as one device drops them: those of evicted rows are counted, those of ids
 that had none are not.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -91,16 +90,17 @@ def _flags_of(
     lookup: LookupGradients,
     states: dict[str, TableState],
 ) -> tuple[Flags, dict[str, TableState]]:
-    """Asks the owners of one lookup, or of several that ``lax.scan`` has stacked."""
-    of_one = functools.partial(_flags_of_one, placement, tables)
+    """Reads the flags of one lookup, or of several that ``lax.scan`` has stacked."""
     asked, stacked = (lookup.residuals, lookup.kept), lookup.stacked
-    if not stacked:
-        return of_one(*asked, states)
 
     def body(states: dict[str, TableState], one: Any) -> Any:
-        flags, states = of_one(*one, states)
+        residuals, kept = one
+        flags, states = _flags_of_one(placement, tables, residuals, kept, states)
         return states, flags
 
+    if not stacked:
+        states, flags = body(states, asked)
+        return flags, states
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[stacked:]), asked)
     states, flags = jax.lax.scan(body, states, flat)
     return flags, states
@@ -132,7 +132,7 @@ def _of_rows(
     kept: ExchangeResidual,
     states: dict[str, TableState],
 ) -> tuple[Flags, dict[str, TableState]]:
-    """Asks about the distinct ids of a lookup, in as many rounds as it took."""
+    """Reads the flags of the distinct ids of a lookup, in as many rounds as it took."""
     ordered = in_order(placement, tables, residuals, lambda each: each.layout)
     inputs = [(each.layout, FeatureInput(each.ids, None, None)) for each in ordered]
     batch, slots = (
@@ -191,7 +191,7 @@ def _of_sums(
     kept: ExchangeResidual,
     states: dict[str, TableState],
 ) -> tuple[Flags, dict[str, TableState]]:
-    """Asks about the ids of bags whose sums travelled, each as often as it occurs."""
+    """Reads those of bags whose sums travelled: each id as often as it occurs."""
     names = {table.name for table in tables}
     mine = [each for each in residuals if each.layout.table in names]
     asked = {each.layout.feature: FeatureInput(each.ids, None, None) for each in mine}

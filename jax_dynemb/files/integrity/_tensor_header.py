@@ -18,16 +18,9 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from jax_dynemb_torch._errors import DamagedFileError
-from jax_dynemb_torch._integrity import (
-    Advance,
-    Fields,
-    blocks,
-    file_bytes,
-    parse_json,
-    pool,
-    sums_of,
-)
+from ._errors import DamagedFileError
+from ._json import Fields, file_bytes, parse_json
+from ._sums import Advance, blocks, pool, sums_of
 
 # Of a file whose index mixes all bits of a key (kind 2): a reader that
 # does not know the kind would find no key.
@@ -64,7 +57,6 @@ class Tensor:
 
     Attributes:
       dtype: as the format names it.
-      shape: of the tensor.
       begin: its first byte in the file.
       end: its last byte and one.
     """
@@ -80,7 +72,6 @@ class Header:
     """Holds the header of a file.
 
     Attributes:
-      path: of the file.
       fields: about the table; empty if another program wrote the file.
       tensors: by name, in the file's order.
       sums: of the blocks of all tensors, or None if the file has none.
@@ -99,23 +90,14 @@ class Header:
         return sum(tensor.end - tensor.begin for tensor in self.tensors.values())
 
     def tensor(self, name: str) -> Tensor:
-        """One tensor.
-
-        Raises:
-          DamagedFileError: there is none of this name.
-        """
+        """Returns one tensor; DamagedFileError if there is none of this name."""
         if name not in self.tensors:
             raise DamagedFileError(self.path, f"it has no tensor '{name}'")
         return self.tensors[name]
 
 
 def read_header(path: Path) -> Header:
-    """Reads and checks a header; no number in it is believed before it is bounded.
-
-    Raises:
-      DamagedFileError: tensors overlap, leave gaps or end elsewhere than the file, or
-        anything else is not as the format has it.
-    """
+    """Reads and checks a header; no number in it is believed before it is bounded."""
     size = file_bytes(path)
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -138,11 +120,7 @@ def read_header(path: Path) -> Header:
 
 
 def verify(header: Header, advance: Advance | None = None) -> None:
-    """Reads all tensors and compares them with their checksums, if there are any.
-
-    Raises:
-      DamagedFileError: a block does not match.
-    """
+    """Compares all tensors with their checksums, if any, or raises DamagedFileError."""
     if header.sums is None:
         return
     ranges = [

@@ -14,13 +14,15 @@ import dataclasses
 import re
 from pathlib import Path
 
-from jax_dynemb._errors import DamagedFileError
-from jax_dynemb.files.integrity import check_version, read_json, sum_of_json
-from jax_dynemb.files.safetensors._tensor_header import (
+from ._errors import DamagedFileError
+from ._json import read_json
+from ._side_file import sum_of_json
+from ._tensor_header import (
     MIXED_INDEX_VERSION,
     Header,
     read_header,
 )
+from ._version import check_version
 
 SUFFIX = ".safetensors"
 _DELTA = re.compile(r"(.+)\.delta-([0-9]{6,})\.safetensors", re.DOTALL)

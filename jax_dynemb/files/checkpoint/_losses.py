@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tells of tables that are saved without ever having been updated."""
+"""Tells of tables that are saved untrained, or after they have refused ids."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from jax_dynemb.engines import shard
 from jax_dynemb.files.checkpoint._tree import Path, Place
 
 
-def warn_of_untrained(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) -> None:
-    """Warns once of each table with training lookups and without an update."""
+def warn_of_losses(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) -> None:
+    """Warns of tables that are never updated, or that have refused ids.
+
+    Args:
+      leaves: what is saved, by path.
+      places: of its tables.
+    """
     for place in places.values():
         engine = place.coll.engine
         counters = leaves.get((*place.arrays, "counters"))
@@ -22,4 +27,4 @@ def warn_of_untrained(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) 
         if not dynamic or not getattr(counters, "is_fully_addressable", False):
             continue
         own = np.asarray(counters)[engine.counter_rows(place.name)]
-        shard.warn_of_untrained(place.config, shard.counter_totals(own))
+        shard.warn_of_losses(place.config, shard.counter_totals(own))
