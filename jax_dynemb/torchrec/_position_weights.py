@@ -125,6 +125,7 @@ class FeatureProcessedEmbeddingBagCollection(nnx.Module):
         features: KeyedJaggedTensor | RoutedFeatures,
         *,
         train: bool | None = None,
+        **options: Any,
     ) -> KeyedTensor:
         """Weights the entries, looks them up and pools them.
 
@@ -132,6 +133,7 @@ class FeatureProcessedEmbeddingBagCollection(nnx.Module):
           features: with the keys of all tables, and perhaps others, which are left
             out. Or what ``route`` returned.
           train: as for ``EmbeddingBagCollection``.
+          options: its ``scores``, ``counts``, ``now``, ``insert`` and ``touch``.
         """
         bags, sent = split_routed(features)
         if isinstance(self.feature_processors, Mapping):
@@ -139,7 +141,15 @@ class FeatureProcessedEmbeddingBagCollection(nnx.Module):
         else:
             bags = self.feature_processors(bags)
         batch = bags if sent is None else RoutedFeatures(bags, sent)
-        return self.embedding_bag_collection(batch, train=train)
+        return self.embedding_bag_collection(batch, train=train, **options)
+
+    def stats(self, wait: bool = True) -> dict[str, float | int]:
+        """Reads the counters of the tables.
+
+        Args:
+          wait: as for ``jde.nnx.EmbeddingBagCollection.stats``.
+        """
+        return self.embedding_bag_collection.stats(wait)
 
     def split(self) -> tuple[Any, EmbeddingBagCollection]:
         """Returns the processors, as one function of the tensor; and the collection."""
