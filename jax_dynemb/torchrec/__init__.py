@@ -19,6 +19,8 @@ from jax_dynemb.torchrec._collections import (
     EmbeddingBagCollection as EmbeddingBagCollection,
 )
 from jax_dynemb.torchrec._collections import EmbeddingCollection as EmbeddingCollection
+from jax_dynemb.torchrec._compute import ComputeJTDictToKJT as ComputeJTDictToKJT
+from jax_dynemb.torchrec._compute import ComputeKJTToJTDict as ComputeKJTToJTDict
 from jax_dynemb.torchrec._config_lists import with_optimizer as with_optimizer
 from jax_dynemb.torchrec._configs import DataType as DataType
 from jax_dynemb.torchrec._configs import EmbeddingBagConfig as EmbeddingBagConfig

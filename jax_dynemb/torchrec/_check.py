@@ -61,7 +61,8 @@ def check_lengths_of(lengths: Any, capacity: int | None) -> Any:
         )
     if not hasattr(lengths, "dtype"):
         lengths = np.asarray(lengths)
-        lengths = lengths.astype(np.int32) if lengths.size == 0 else lengths
+    if isinstance(lengths, np.ndarray) and lengths.size == 0:
+        return np.zeros(0, np.int32)  # whatever dtype a library gives to no numbers
     if lengths.ndim != 1 or np.dtype(lengths.dtype).kind not in "iu":
         found = f"{lengths.dtype}{list(lengths.shape)}"
         raise ValueError(f"lengths must be integers [bags], not {found}.")

@@ -48,8 +48,8 @@ class DataType(str, enum.Enum):  # noqa: UP042
     INT2 = "INT2"
 
 
-_DTYPES = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
-NAMES_OF_DTYPES = {dtype: DataType(name) for name, dtype in _DTYPES.items()}
+DTYPES = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
+NAMES_OF_DTYPES = {dtype: DataType(name) for name, dtype in DTYPES.items()}
 _UNUSED = ("need_pos", "input_dim", "num_embeddings_post_pruning", "total_num_buckets")
 _told: set[tuple[str, ...]] = set()
 
@@ -221,13 +221,13 @@ class Config:
 
     def _dtype(self) -> str:
         name = str(getattr(self.data_type, "value", self.data_type)).upper()
-        if name not in _DTYPES:
+        if name not in DTYPES:
             raise ValueError(
                 f"table '{self.name}': data_type {name} cannot be trained: tables "
-                f"take {', '.join(_DTYPES)}. For integers of serving files see "
+                f"take {', '.join(DTYPES)}. For integers of serving files see "
                 "jde.export."
             )
-        return _DTYPES[name]
+        return DTYPES[name]
 
     def _initializer(self) -> Any:
         if self.init_fn is not None:

@@ -250,7 +250,7 @@ class JaggedTensor(Placed):
     def to_padded_dense_weights(
         self, desired_length: int | None = None, padding_value: float = 0.0
     ) -> Any:
-        """Returns the weights as ``to_padded_dense`` does the values.
+        """Returns the weights as ``to_padded_dense`` does the values; None without any.
 
         Args:
           desired_length: entries of each bag; the longest bag's if None.
@@ -258,8 +258,9 @@ class JaggedTensor(Placed):
 
         Raises:
           TypeError: without ``desired_length`` under jit.
-          ValueError: there are no weights.
         """
+        if self._weights is None:
+            return None
         size = self._size(desired_length)
         return _bags.to_padded(self.weights(), self._lengths, size, padding_value)
 
@@ -298,6 +299,8 @@ def jt_is_equal(a: JaggedTensor, b: JaggedTensor) -> bool:
       a: one.
       b: the other.
     """
+    if not (isinstance(a, JaggedTensor) and isinstance(b, JaggedTensor)):
+        return False
     if (a.weights_or_none() is None) != (b.weights_or_none() is None):
         return False
     pairs = [(a.to_dense(), b.to_dense())]

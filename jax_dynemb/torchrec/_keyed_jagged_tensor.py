@@ -43,6 +43,12 @@ class KeyedJaggedTensor(Accessors):
       stride: B; computed if None.
       stride_per_key_per_rank: where keys differ in their number of bags, a list of
         bag counts for each key.
+      stride_per_key: bags of each key, where they differ.
+      length_per_key: ignored, as the four below: they follow from the others.
+      lengths_offset_per_key: ignored.
+      offset_per_key: ignored.
+      index_per_key: ignored.
+      jt_dict: ignored.
       inverse_indices: keys, and int[F, B]: which of its bags stands for each example.
       capacity: room for each key: an int, a dict by key, or a ``Capacity``.
       check: False skips the comparison of lengths with values.
@@ -61,11 +67,21 @@ class KeyedJaggedTensor(Accessors):
         offsets: Any = None,
         stride: int | None = None,
         stride_per_key_per_rank: Any = None,
-        *,
+        stride_per_key: Any = None,
+        length_per_key: Any = None,
+        lengths_offset_per_key: Any = None,
+        offset_per_key: Any = None,
+        index_per_key: Any = None,
+        jt_dict: Any = None,
         inverse_indices: tuple[Sequence[str], Any] | None = None,
+        *,
         capacity: Any = None,
         check: bool = True,
     ):
+        if not len(keys) and lengths is None and offsets is None:
+            lengths = ()
+        if stride_per_key_per_rank is None and len(set(stride_per_key or ())) > 1:
+            stride_per_key_per_rank = [[bags] for bags in stride_per_key]
         others = (stride, stride_per_key_per_rank, inverse_indices)
         given = _construct.Given.of(keys, values, lengths, offsets, weights, *others)
         layout, arrays, lengths = _construct.on_host(given, capacity, check)

@@ -15,6 +15,7 @@ import numpy as np
 from jax_dynemb.torchrec import _text
 from jax_dynemb.torchrec._arrays import is_traced, xp
 from jax_dynemb.torchrec._check import check_keys
+from jax_dynemb.torchrec._configs import DTYPES
 from jax_dynemb.torchrec._placed import Placed
 from jax_dynemb.torchrec._refused import refused_attribute
 
@@ -233,18 +234,28 @@ class KTRegroupAsDict:
     Args:
       groups: the keys of each group.
       keys: the name of each group.
+      emb_dtype: of the result, a ``DataType`` or a dtype; as given if None.
+      ignored: ``multi_device`` of TorchRec.
 
     Raises:
       ValueError: there is not one name a group.
     """
 
-    def __init__(self, groups: Sequence[Sequence[str]], keys: Sequence[str]):
+    def __init__(
+        self,
+        groups: Sequence[Sequence[str]],
+        keys: Sequence[str],
+        emb_dtype: Any = None,
+        **ignored: Any,
+    ):
         if len(groups) != len(keys):
             raise ValueError(
                 f"{len(groups)} groups have {len(keys)} names: give one key a group."
             )
         self.groups = tuple(map(tuple, groups))
         self.keys = tuple(keys)
+        name = getattr(emb_dtype, "value", emb_dtype)
+        self._dtype = DTYPES.get(name, name)
 
     def __call__(self, keyed_tensors: Sequence[KeyedTensor]) -> dict[str, Any]:
         """Returns an array for each group, by name.
@@ -252,4 +263,7 @@ class KTRegroupAsDict:
         Args:
           keyed_tensors: where the keys are looked for, in order.
         """
-        return KeyedTensor.regroup_as_dict(keyed_tensors, self.groups, self.keys)
+        out = KeyedTensor.regroup_as_dict(keyed_tensors, self.groups, self.keys)
+        if self._dtype is None:
+            return out
+        return OrderedDict((key, x.astype(self._dtype)) for key, x in out.items())

@@ -37,6 +37,7 @@ _NO_MEANING = (
     "tb_logging_frequency",
     "total_num_buckets",
 )
+_HALFLIFE = 1000
 _HASHED = "ids are looked up as they are; hash them before, as with jde.hash_ids"
 _REFUSED = {
     "input_hash_func": _HASHED,
@@ -58,8 +59,8 @@ def from_managed_collision(
         zch_size, eviction_policy or eviction_policy_name, eviction_config, opt_in_prob
         (in percent), and those that are passed over.
       lfu_halflife: lookups after which a use counts half; for
-        ``DistanceLFU_EvictionPolicy``, whose counts fade with their distance. Its
-        ``eviction_interval`` if None.
+        ``DistanceLFU_EvictionPolicy``, whose counts fade with their distance. If None
+        1000, or its ``eviction_interval`` where that is more.
 
     Returns:
       Fields for ``to_table(**fields)``; and a rule for ``erase_where`` where rows
@@ -83,16 +84,9 @@ def from_managed_collision(
     policy = policies[0] or policies[1]
     config = given.pop("eviction_config", None)
     fields["score_strategy"] = _strategy(policy)
-    interval = given.pop("eviction_interval", None)
+    interval = given.pop("eviction_interval", None) or 0
     if _name(policy) == "DistanceLFU_EvictionPolicy":
-        halflife = interval if lfu_halflife is None else lfu_halflife
-        if halflife is None:
-            _fail(
-                "DistanceLFU_EvictionPolicy divides counts by their distance: give "
-                "eviction_interval, or lfu_halflife, the lookups after which a use "
-                "shall count half."
-            )
-        fields["lfu_halflife"] = halflife
+        fields["lfu_halflife"] = lfu_halflife or max(_HALFLIFE, interval)
     percent = given.pop("opt_in_prob", None)
     if percent is not None and percent >= 0:  # TorchRec's default is -1
         fields["admission"] = Probability(percent / 100)

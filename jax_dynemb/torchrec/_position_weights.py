@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,13 +30,14 @@ class PositionWeightedModule(nnx.Module):
     Args:
       max_feature_length: weights; entries behind the last one use that one, and are
         counted in ``clamped``.
+      device: ignored.
 
     Attributes:
       position_weight: float32[max_feature_length], ones at first.
       clamped: how many entries were behind the last weight so far.
     """
 
-    def __init__(self, max_feature_length: int):
+    def __init__(self, max_feature_length: int, device: Any = None):
         if max_feature_length < 1:
             raise ValueError(
                 f"max_feature_length is {max_feature_length}; bags need 1 or more: "
@@ -66,12 +68,13 @@ class PositionWeightedModuleCollection(nnx.Module):
 
     Args:
       max_feature_lengths: by key, how many weights.
+      device: ignored.
 
     Attributes:
       position_weights: a ``PositionWeightedModule`` by key.
     """
 
-    def __init__(self, max_feature_lengths: Mapping[str, int]):
+    def __init__(self, max_feature_lengths: Mapping[str, int], device: Any = None):
         self.position_weights = nnx.data(
             {key: PositionWeightedModule(n) for key, n in max_feature_lengths.items()}
         )
@@ -122,6 +125,7 @@ class FeatureProcessedEmbeddingBagCollection(nnx.Module):
         features: KeyedJaggedTensor | RoutedFeatures,
         *,
         train: bool | None = None,
+        **options: Any,
     ) -> KeyedTensor:
         """Weights the entries, looks them up and pools them.
 
@@ -129,6 +133,7 @@ class FeatureProcessedEmbeddingBagCollection(nnx.Module):
           features: with the keys of all tables, and perhaps others, which are left
             out. Or what ``route`` returned.
           train: as for ``EmbeddingBagCollection``.
+          options: its ``scores``, ``counts``, ``now``, ``insert`` and ``touch``.
         """
         bags, sent = split_routed(features)
         if isinstance(self.feature_processors, Mapping):
@@ -136,11 +141,22 @@ class FeatureProcessedEmbeddingBagCollection(nnx.Module):
         else:
             bags = self.feature_processors(bags)
         batch = bags if sent is None else RoutedFeatures(bags, sent)
-        return self.embedding_bag_collection(batch, train=train)
+        return self.embedding_bag_collection(batch, train=train, **options)
+
+    def stats(self, wait: bool = True) -> dict[str, float | int]:
+        """Reads the counters of the tables.
+
+        Args:
+          wait: as for ``jde.nnx.EmbeddingBagCollection.stats``.
+        """
+        return self.embedding_bag_collection.stats(wait)
 
     def split(self) -> tuple[Any, EmbeddingBagCollection]:
-        """Returns the processors and the collection."""
-        return self.feature_processors, self.embedding_bag_collection
+        """Returns the processors, as one function of the tensor; and the collection."""
+        processors = self.feature_processors
+        if isinstance(processors, Mapping):
+            processors = functools.partial(_weighted, processors)
+        return processors, self.embedding_bag_collection
 
     def is_weighted(self) -> bool:
         """Returns True: processors give the weights."""

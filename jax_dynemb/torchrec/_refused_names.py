@@ -101,8 +101,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "EmbeddingBagCollectionInterface",
         "EmbeddingCollectionInterface",
     ),
-    "write kjt.to_dict().": ("ComputeKJTToJTDict",),
-    "write KeyedJaggedTensor.from_jt_dict(jt_dict).": ("ComputeJTDictToKJT",),
     "write PositionWeightedModuleCollection, or any callable from KeyedJaggedTensor to "
     "one with weights.": (
         "FeatureProcessorsCollection",

@@ -35,7 +35,7 @@ def keyed_tensor(kt: Any) -> str:
 
 
 def _braces(name: str, inner: str) -> str:
-    return f"{name}({{\n{inner}\n}})\n"
+    return f"{name}({{\n{inner}\n}})\n" if inner else f"{name}()\n"
 
 
 def _bags(jt: Any, indent: int) -> str:

@@ -111,6 +111,8 @@ def kjt_is_equal(a: Any, b: Any) -> bool:
       a: one KeyedJaggedTensor.
       b: the other; its capacities may differ.
     """
+    if not (hasattr(a, "stride_per_key") and hasattr(b, "stride_per_key")):
+        return False
     same = a.keys() == b.keys() and a.stride_per_key() == b.stride_per_key()
     if not same or (a.weights_or_none() is None) != (b.weights_or_none() is None):
         return False

@@ -22,6 +22,31 @@ def test_no_bucket_is_full_but_in_one_table_of_a_billion():
     assert chance.max() < 1e-9
 
 
+def last_of_each_room(most):
+    """Finds the largest number of ids that gets each room; the chance rises to it."""
+    ids, last = 1, []
+    while ids <= most:
+        room, low, high = room_for(ids), ids, 2 * ids
+        while room_for(high) == room:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if room_for(middle) == room else (low, middle)
+        last.append(low)
+        ids = high
+    return np.array(last)
+
+
+def test_no_number_of_ids_up_to_a_million_loses_one():
+    last = last_of_each_room(1_000_000)
+    rooms = np.array([room_for(int(n)) for n in last])
+    assert last[-1] >= 1_000_000 and np.all(np.diff(rooms) > 0)
+    # In a room of its own size, more ids make a full bucket more likely.
+    chance = rooms / SLOTS * stats.binom.sf(SLOTS, last, SLOTS / rooms)
+    assert chance.max() < 1e-9
+    assert rooms[0] == 2 * SLOTS and last[0] >= SLOTS
+
+
 def test_the_room_is_no_larger_than_that_needs():
     sizes = np.array([n for n in SIZES if n >= 2000])
     buckets = np.array([room_for(int(n)) // SLOTS for n in sizes])

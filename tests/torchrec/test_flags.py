@@ -70,6 +70,20 @@ def test_touch_counts_uses_in_evaluation_and_may_be_off_in_training(kind):
     assert np.asarray(out).shape == (1, 4)
 
 
+def test_processed_bags_take_them_too():
+    table = T.EmbeddingBagConfig(64, 4, "t", feature_names=["f"])
+    tables = [table.to_table(score_strategy="lfu")]
+    bags = T.EmbeddingBagCollection(tables, is_weighted=True, rngs=nnx.Rngs(0))
+    weights = T.PositionWeightedModuleCollection({"f": 2})
+    model = T.FeatureProcessedEmbeddingBagCollection(bags, weights)
+    model(of(1, 2), counts={"f": np.array([5, 1], np.int32)})
+    model(of(2, 3), insert=False, touch=False)
+    scores = np.array([stored(bags)[key] for key in (1, 2)], np.uint64)
+    uses = bags.coll.use_counts(bags.get_state(), "t", scores)
+    np.testing.assert_array_equal(uses, [5, 1])
+    assert model.stats()["t/rows"] == 2
+
+
 def test_a_touch_that_would_be_lost_is_refused():
     model = made("bags", "lfu")
     model(of(1))

@@ -100,10 +100,10 @@ def test_policies_become_score_strategies():
     assert fields(eviction_policy="LRU_EvictionPolicy") == {"score_strategy": "step"}
     assert fields(eviction_policy_name="LRU_EVICTION") == {"score_strategy": "step"}
     policy = {"eviction_policy": DistanceLFU_EvictionPolicy(), "mch_size": None}
-    faded, _ = T.from_managed_collision(
-        {**policy, "eviction_interval": 20, "buckets": 4}
-    )
-    assert faded["lfu_halflife"] == 20
+    for interval, halflife in ((None, 1000), (20, 1000), (5000, 5000)):
+        given = {**policy, "eviction_interval": interval, "buckets": 4}
+        faded, _ = T.from_managed_collision(given)
+        assert faded == {"score_strategy": "lfu", "lfu_halflife": halflife}
     made, rule = T.from_managed_collision(policy, lfu_halflife=50)
     assert made == {"score_strategy": "lfu", "lfu_halflife": 50} and rule is None
 
@@ -111,7 +111,6 @@ def test_policies_become_score_strategies():
 @pytest.mark.parametrize(
     ("params", "fix"),
     [
-        ({"eviction_policy": DistanceLFU_EvictionPolicy()}, "or lfu_halflife"),
         (
             {"eviction_policy": DistanceLFU_EvictionPolicy(lambda counts: counts)},
             "admission=jde.admission.Frequency",
