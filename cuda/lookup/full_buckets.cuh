@@ -290,6 +290,7 @@ class BinWorker {
   __device__ __forceinline__ Claim claim_all(FullBin const& later, BucketId const& of,
                                              Entry const* entries, Claimant own) const {
     auto const& table = call_.view.tables[of.table];
+    if constexpr (!kSelects) assume_not_given(table);
     auto const where = bucket_at(table, of.number);
     auto const& use = call_.uses[of.table];
     auto const ranking = Ranking(table, use);

@@ -9,11 +9,12 @@
 namespace dynemb::cuda {
 namespace {
 
-// Does a table keep scores as they are, or does an id stand for several?
+// Does a table keep scores as they are or have given ones, or does an id stand for several?
 bool selects(LookupArgs const& args) {
   auto const of_table = [](Admission const& admission) { return admission.keeps_scores != 0; };
   auto const of_feature = [](uint32_t const* uses) { return uses != nullptr; };
-  return std::any_of(args.admissions, args.admissions + args.num_tables, of_table) ||
+  return has_policy(args, ScorePolicy::kCustomized) ||
+         std::any_of(args.admissions, args.admissions + args.num_tables, of_table) ||
          std::any_of(args.uses, args.uses + args.num_features, of_feature);
 }
 

@@ -98,7 +98,7 @@ __device__ __forceinline__ void count_beside(TableRef const& table, Counter coun
   fetch_add(table.counters + (table.counter_rows - 1) * kNumCounters + counter, events);
 }
 
-// kSelects: scores may stay, or ids may stand for several.
+// kSelects: scores may stay or be given, or ids may stand for several.
 template <bool kSelects>
 struct LookupIds {
   static constexpr bool kTrains = true;
@@ -128,12 +128,18 @@ struct LookupIds {
     return table.initializer;
   }
 
+  // What the compiler may know of a table: each look at its policy would cost a few instructions.
+  static __device__ __forceinline__ void assume(TableRef const& table) {
+    if constexpr (!kSelects) assume_not_given(table);
+  }
+
   template <int kIds>
   __device__ __forceinline__ void probe(Here const& here, int64_t first, int64_t last, bool draws,
                                         Probed (&ids)[kIds]) const {
     auto const& feature = here.feature;
     Key keys[kIds];
     Found found[kIds];
+    assume(here.table);
     load_keys(feature, first, last, keys);
     find_slots<true>(here.table, keys, found);
 #pragma unroll
@@ -170,6 +176,7 @@ struct LookupIds {
   // with an admission rule wait for it (cuda/lookup/admission.cuh).
   __device__ __forceinline__ void claim(Here const& here, int64_t position, unsigned missing,
                                         bool draws, int free_from, Probed* id) const {
+    assume(here.table);
     auto const waits = (waiting >> here.feature.table & 1) != 0;
     Pending claimed{id->slot, kNotWon};
     if (id->slot == kMissingSlot && !waits) {
@@ -205,6 +212,7 @@ struct LookupIds {
     if constexpr (kSelects) {
       if (selection.admissions[here.feature.table].keeps_scores != 0) return;
     }
+    assume(here.table);
     auto const policy = here.table.policy;
     auto const use = use_of(here);
     auto* const score = score_at(here.table, id.slot);
@@ -255,11 +263,6 @@ struct LookupScratch {
         missing(take_missing(total_ids(args), scratch)) {}
 };
 
-inline bool has_policy(LookupArgs const& args, ScorePolicy policy) {
-  return std::any_of(args.tables, args.tables + args.num_tables,
-                     [policy](TableRef const& table) { return table.policy == policy; });
-}
-
 // Returns a bit for each table with a rule for unseen ids.
 inline uint64_t waiting_tables(LookupArgs const& args) {
   static_assert(kMaxTables <= 64, "a bit for each");
@@ -288,8 +291,7 @@ cudaError_t launch_lookup(LookupArgs const& args, LookupScratch const& scratch,
       std::any_of(args.removals, args.removals + args.num_tables, notes_removals) ||
       std::any_of(args.departures, args.departures + args.num_tables,
                   [](Departures const& departures) { return departures.ring != nullptr; });
-  auto const are_given = has_policy(args, ScorePolicy::kCustomized);
-  if (!kSelects && waiting == 0 && !notes && !are_given) {
+  if (!kSelects && waiting == 0 && !notes) {
     return launch_missing<false>({call, {}, {}}, total_ids(args), stream);
   }
   return launch_missing<true>({call, selection_of<true>(args), removals_of<true>(args)},

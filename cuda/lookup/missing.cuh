@@ -59,6 +59,13 @@ struct MissingCall {
   MissingList list;
 };
 
+// Tables with given scores are in lookups that select (cuda/lookup/lookup.cu).
+__device__ __forceinline__ void assume_not_given([[maybe_unused]] TableRef const& table) {
+#ifdef __CUDA_ARCH__
+  __builtin_assume(table.policy != ScorePolicy::kCustomized);
+#endif
+}
+
 // What a lookup that selects ids takes besides; features are in the order of fill_call.
 template <bool kSelects>
 struct Selection {};
@@ -146,6 +153,11 @@ inline MissingList take_missing(int64_t num_ids, Scratch& scratch) {
   auto* const zeros = scratch.take<uint32_t>(4);
   return {ids,       ids + num_ids - 1, zeros,
           zeros + 1, nullptr,           take_full_ids(num_ids, zeros + 2, scratch)};
+}
+
+inline bool has_policy(LookupArgs const& args, ScorePolicy policy) {
+  return std::any_of(args.tables, args.tables + args.num_tables,
+                     [policy](TableRef const& table) { return table.policy == policy; });
 }
 
 template <bool kSelects>

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/lookup/selecting_lookup.cu: training lookups in which a table keeps scores as they are, or
-// an id stands for several or has a score of its own. Compiled for calls of any size only.
+// cuda/lookup/selecting_lookup.cu: training lookups in which a table keeps scores as they are or
+// has given ones, or an id stands for several. Compiled for calls of any size only.
 #include "cuda/lookup/lookup_ids.cuh"
 
 namespace dynemb::cuda {

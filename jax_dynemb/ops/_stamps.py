@@ -139,15 +139,19 @@ def _fitting(rows: Any, own: Latest, xp: Any) -> tuple[Any, Any]:
     Returns bool[lookups] twice. First: the state has its nonce, or it is of a shard
     without the table, which draws none. Second: it is that which the next one followed.
     """
-    nonce = rows[:, None, _NONCE]
-    drawn = (rows[:, _NONCE] != 0).any(axis=-1)
-    known = (nonce == own.nonces[None]).all(axis=-1).any(axis=-1) | ~drawn
-    same_run = (rows[:, _RUN] == own.run[None]).all(axis=-1)
-    later, same = rows[1:], (rows[1:, _RUN] == rows[:-1, _RUN]).all(axis=-1)
-    before = (later[:, _BEFORE] == rows[:-1, _NONCE]).all(axis=-1)
-    twice = (later[:, _NONCE] == rows[:-1, _NONCE]).all(axis=-1)
+    nonce, run, later = rows[:, _NONCE], rows[:, _RUN], rows[1:]
+    drawn = (nonce[:, :1] | nonce[:, 1:]) != 0
+    known = _same(nonce[:, None], own.nonces[None]) | ~drawn
+    fits = (known & _same(run[:, None], own.run[None, None])).any(axis=-1)
+    same, before = _same(run[1:], run[:-1]), _same(later[:, _BEFORE], nonce[:-1])
+    twice = _same(nonce[1:], nonce[:-1])
     end = xp.zeros(1, bool)
-    return known & same_run, xp.concatenate([same & (before | twice), end])
+    return fits, xp.concatenate([same & (before | twice), end])
+
+
+def _same(a: Any, b: Any) -> Any:
+    """Compare numbers of two words each; no reduction, so that XLA fuses it."""
+    return (a[..., 0] == b[..., 0]) & (a[..., 1] == b[..., 1])
 
 
 def stamp_of(counters: jax.Array) -> jax.Array:

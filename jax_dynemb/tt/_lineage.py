@@ -4,10 +4,13 @@
 
 They say what the counters of any table say (core/lineage.h). No kernel draws a nonce
 here: it is a chain of hashes of what lookups and updates were given, see ``digest``.
+Words are written by operations on all of them, element by element: XLA fuses those of
+a step, where each concatenation would be a kernel of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -38,9 +41,12 @@ def first_counters(run: Any, seed: Any) -> jax.Array:
     return jnp.concatenate([counted, words[:4], moment, chain[None], rest])
 
 
-def added(counters: jax.Array, counts: jax.Array) -> jax.Array:
-    """Adds to the first counters."""
-    return counters + jnp.pad(counts, (0, WORDS - counts.shape[0]))
+def added(counters: jax.Array, counts: Mapping[int, jax.Array]) -> jax.Array:
+    """Adds numbers, uint32[], to counters by their places."""
+    place = jnp.arange(WORDS)
+    for n, count in counts.items():
+        counters = counters + jnp.where(place == n, count, jnp.uint32(0))
+    return counters
 
 
 def latest(counters: Any) -> Latest:
@@ -53,34 +59,51 @@ def latest(counters: Any) -> Latest:
 
 def digest(*arrays: jax.Array | None) -> jax.Array:
     """Hashes arrays of 32-bit numbers, uint32[]; equal ones in another order differ."""
-    total = jnp.zeros((), jnp.uint32)
-    for array in arrays:
-        if array is None:
-            continue
-        words = jax.lax.bitcast_convert_type(array, jnp.uint32).reshape(-1)
-        odd = 2 * jnp.arange(words.shape[0], dtype=jnp.uint32) + 1
-        total = total * 31 + jnp.sum(words * odd, dtype=jnp.uint32)
-    return total
+    words = [
+        jax.lax.bitcast_convert_type(array, jnp.uint32).reshape(-1)
+        for array in arrays
+        if array is not None
+    ]
+    sizes = [each.shape[0] for each in words]
+    place, total = jnp.arange(max(sizes), dtype=jnp.uint32), jnp.uint32(0)
+    for n, each in enumerate(words):  # padded, since one sum is one kernel
+        odd = 2 * (place + jnp.uint32(sum(sizes[:n]))) + 1
+        total = total + jnp.pad(each, (0, max(sizes) - sizes[n])) * odd
+    return jnp.sum(total, dtype=jnp.uint32)
 
 
 @jax.jit
 def looked_up(counters: jax.Array, given: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Counts a training lookup; returns its stamp, uint32[1, 8], and new counters."""
-    moment = counters[_MOMENT : _MOMENT + 1] + 1
-    chain = _mixed(counters[_CHAIN : _CHAIN + 1] + given)
-    nonce = jnp.concatenate([chain, moment])
-    ring, run = counters[_NONCES:], counters[_RUN]
-    stamp = jnp.concatenate([run[:2], moment, moment & 0, nonce, ring[:2]])
-    new = [counters[:_MOMENT], moment, chain, nonce, ring[:-2]]
-    return stamp[None], jnp.concatenate(new)
+    """Counts a training lookup.
+
+    Args:
+      counters: uint32[WORDS].
+      given: the digest of what was looked up.
+
+    Returns:
+      Its stamp, uint32[1, 8] (core/stamp.h), and the new counters.
+    """
+    earlier = counters[_MOMENT]
+    moment, chain = earlier + 1, _mixed(counters[_CHAIN] + given)
+    before = jax.lax.dynamic_slice(counters, [_place(earlier)], [2])
+    nonce = jnp.stack([moment, jnp.uint32(0), chain, moment])
+    stamp = jnp.concatenate([counters[_RUN][:2], nonce, before])
+    place, at = jnp.arange(WORDS), _place(moment)
+    counters = jnp.where((place == _CHAIN) | (place == at), chain, counters)
+    counters = jnp.where((place == _MOMENT) | (place == at + 1), moment, counters)
+    return stamp[None], counters
 
 
 @jax.jit
 def updated(counters: jax.Array, given: jax.Array) -> jax.Array:
-    """Counts an update: later lookups differ from those of a branch without it."""
-    chain = _mixed(counters[_CHAIN : _CHAIN + 1] + ~given)
-    rest = counters[_NONCES:]
-    return jnp.concatenate([counters[:_CHAIN], chain, rest])
+    """Counts an update: later lookups differ from those of a branch without it.
+
+    Args:
+      counters: uint32[WORDS].
+      given: the digest of its gradients.
+    """
+    chain = _mixed(counters[_CHAIN] + ~given)
+    return jnp.where(jnp.arange(WORDS) == _CHAIN, chain, counters)
 
 
 def cleared(counters: jax.Array) -> jax.Array:
@@ -107,6 +130,11 @@ def restored(counters: np.ndarray, drawn: np.ndarray) -> np.ndarray:
     new[_CHAIN] = words[4]
     new[_NONCES:] = 0
     return new
+
+
+def _place(moment: jax.Array) -> jax.Array:
+    """Finds the nonce of a moment, of two words, int32[]."""
+    return _NONCES + 2 * (moment % _RING).astype(jnp.int32)
 
 
 def _mixed(word: jax.Array) -> jax.Array:

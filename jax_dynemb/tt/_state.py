@@ -74,10 +74,12 @@ class TTState:
         Args:
           counts: by name, uint32 of one element; None counts nothing.
         """
-        none = jnp.zeros((), jnp.uint32)
-        new = [counts.get(name) for name in COUNTERS]
-        added = [none if n is None else n.reshape(()).astype(jnp.uint32) for n in new]
-        counters = _lineage.added(self.counters, jnp.stack(added))
+        some = {
+            COUNTERS.index(name): count.reshape(()).astype(jnp.uint32)
+            for name, count in counts.items()
+            if count is not None
+        }
+        counters = _lineage.added(self.counters, some)
         return dataclasses.replace(self, counters=counters)
 
     def looked_up(self, given: jax.Array) -> tuple[jax.Array, Self]:

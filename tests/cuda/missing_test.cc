@@ -215,7 +215,8 @@ void lookup_by_kernels(Tables& tables, Batch& batch) {
   probe(*args, uses.data(), list);
   auto const call = MissingCall{view, uses.data(), counted.data(), list};
   auto const ids = total_ids(*args);
-  if (tables.logs.empty() && tables.rings.empty()) {
+  auto const selects = has_policy(*args, ScorePolicy::kCustomized);  // cuda/lookup/lookup.cu
+  if (tables.logs.empty() && tables.rings.empty() && !selects) {
     CHECK(launch_missing<false>({call, {}, {}}, ids, nullptr) == cudaSuccess);
   } else {
     SelectingCall<true> const noting{call, selection_of<true>(*args), removals_of<true>(*args)};

@@ -8,9 +8,10 @@
 
 Each process goes on from the latest checkpoint, says what is left, trains and saves.
 Above a log it dies at another call that changes a file of the log or of the checkpoints
-(see tests/stores/faults.c). Above other stores it dies at another time. A process that
-is not killed says what a table with room for every row holds after each step. Prints a
-line of JSON after each. This process only forks: it never runs a program of JAX itself.
+(see tests/stores/faults.c). Above other stores it dies within another step. A process
+that is not killed says what a table with room for every row holds after each step.
+Prints a line of JSON after each. This process only forks: it never runs a program of
+JAX itself.
 """
 
 import contextlib
@@ -111,22 +112,43 @@ def opened(folder: Path) -> Iterator[jde.stores.Store]:
         yield store
 
 
-def armed(folder: Path, call: int) -> Callable[[], int]:
-    """Kills this process at a call, or after so many milliseconds.
+class Calls:
+    """Kills this process at a call that changes a file; steps do not matter."""
 
-    Returns:
-      A function that counts what has passed.
-    """
-    if KIND == "Log":
+    def __init__(self, folder: Path, call: int):
         faults = ctypes.CDLL(None)
         faults.faults_arm(str(folder).encode(), KILL, ctypes.c_long(call))
-        return faults.faults_calls
-    begin, own = time.monotonic(), os.getpid()
-    seconds = min(call / 1e3, threading.TIMEOUT_MAX)
-    timer = threading.Timer(seconds, os.kill, (own, signal.SIGKILL))
-    timer.daemon = True
-    timer.start()
-    return lambda: int(1e3 * (time.monotonic() - begin))
+        self.passed: Callable[[], int] = faults.faults_calls
+
+    def begin(self, step: int) -> None:
+        """Says that a step begins."""
+
+
+class Steps:
+    """Kills this process soon after a step begins; counts thousandths of steps.
+
+    How soon is a part of the longest step so far, whatever the speed of the machine.
+    Most steps are far shorter than that one, so most parts are small.
+    """
+
+    def __init__(self, call: int):
+        self._at, self._part = divmod(call, 1000)
+        self._since, self._longest, self._passed = time.monotonic(), 0.1, 0
+
+    def begin(self, step: int) -> None:
+        """Says that a step begins; 0: the store is opened."""
+        now = time.monotonic()
+        self._longest = max(self._longest, now - self._since)
+        self._since, self._passed = now, 1000 * (step + 1)
+        if step == self._at:
+            seconds = (self._part / 1000) ** 3 * self._longest
+            timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL))
+            timer.daemon = True
+            timer.start()
+
+    def passed(self) -> int:
+        """How many have passed."""
+        return self._passed
 
 
 def held_by(coll: jde.Tables, state, store: jde.stores.Store) -> dict[str, object]:
@@ -142,13 +164,15 @@ def held_by(coll: jde.Tables, state, store: jde.stores.Store) -> dict[str, objec
 def train(folder: Path, call: int, say: Callable[..., None]) -> int:
     """Says what is there, trains and saves; dies at some call, or returns how many."""
     coll = jde.Tables([SMALL])
-    passed = armed(folder, call)
+    moments = Calls(folder, call) if KIND == "Log" else Steps(call)
+    moments.begin(0)
     with opened(folder) as store:
         state, first = resumed(folder, coll, store)
         say(step=first, **held_by(coll, state, store))
         given = ({"cat": batch(step)} for step in range(first, first + MOST_STEPS))
         with jde.tiers.ahead(coll, given, stores={"cat": store}) as feed:
             for step in range(first + 1, first + MOST_STEPS + 1):
+                moments.begin(step - first)
                 ids, state = feed.next(state)
                 _, state = stepper(coll)(state, ids)
                 if step % SAVED_EVERY == 0:
@@ -165,7 +189,7 @@ def train(folder: Path, call: int, say: Callable[..., None]) -> int:
                     if waits:
                         say(saved=step)
             jde.checkpoint.wait()
-    return passed()
+    return moments.passed()
 
 
 class Trials:

@@ -94,7 +94,8 @@ def rows_in_order(
     """
     pieces = []
     for table, state in shards:
-        chunk = max(1, _CHUNK_BYTES // (4 * table.record_words))
+        most = max(1, _CHUNK_BYTES // (4 * table.record_words))
+        chunk = min(most, table.local_slots)
         for first in range(0, table.local_slots, chunk):
             slots = jnp.arange(first, first + chunk, dtype=jnp.int32)
             last = table.local_slots - first
