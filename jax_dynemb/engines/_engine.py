@@ -158,7 +158,7 @@ class LookupEngine(Protocol):
 
     def reduce_gradients(
         self, state: States, residual: Any, d_rows: Any
-    ) -> tuple[dict[str, RowGradients], States]:
+    ) -> tuple[dict[str, Any], States]:
         """Sums the gradients of each distinct row, without an update."""
         ...
 

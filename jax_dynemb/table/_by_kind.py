@@ -140,8 +140,9 @@ class ByKind:
 
     def _of(self, table: str) -> LookupEngine:
         name = self.catalog.table(table).name
-        is_dynamic = self.dynamic is not None and name in self.catalog.dynamic
-        return self.dynamic if is_dynamic else self.tensor_train
+        if self.dynamic is not None and name in self.catalog.dynamic:
+            return self.dynamic
+        return self.tensor_train
 
     def _engines(self) -> list[LookupEngine]:
         return (

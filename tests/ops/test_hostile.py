@@ -305,6 +305,6 @@ def test_a_residual_of_another_collection_is_refused():
     _, pooled, _ = make(pooling="sum")
     with pytest.raises(ValueError, match="the residual is of table 't' with pooling"):
         coll.apply_gradients(state, pooled, {"t": jnp.ones((40, 8))})
-    _, residual, _ = make()
+    coll, residual, state = make()
     with pytest.raises(ValueError, match="the gradient has shape"):
         coll.apply_gradients(state, residual, {"t": jnp.ones((39, 8))})

@@ -18,7 +18,9 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
-_MOST_PROGRAMS = 256  # of all collections; those used longest ago are dropped
+# Of all collections, on meshes and on one device; those used longest ago are dropped.
+_MOST_PROGRAMS = 256
+_MOST_ALONE = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,11 +81,16 @@ def program(
         hash(key)
     except TypeError:
         return mapped.compiled()
-    return _kept(mapped)
+    return (_kept_alone if mesh is None else _kept)(mapped)
 
 
 @functools.lru_cache(_MOST_PROGRAMS)
 def _kept(mapped: _Mapped) -> Callable[..., Any]:
+    return mapped.compiled()
+
+
+@functools.lru_cache(_MOST_ALONE)
+def _kept_alone(mapped: _Mapped) -> Callable[..., Any]:
     return mapped.compiled()
 
 
