@@ -28,9 +28,8 @@ from jax_dynemb.config import ScoreStrategy as ScoreStrategy
 from jax_dynemb.config import TableConfig as TableConfig
 from jax_dynemb.engines import Routed as Routed
 from jax_dynemb.engines import StatsFuture as StatsFuture
-from jax_dynemb.engines.mesh import Plan as Plan
-from jax_dynemb.engines.mesh import ShardedResidual as ShardedResidual
-from jax_dynemb.engines.mesh import TablePlan as TablePlan
+from jax_dynemb.engines.hash import Plan as Plan
+from jax_dynemb.engines.hash import TablePlan as TablePlan
 from jax_dynemb.files.integrity import DamagedFileError as DamagedFileError
 from jax_dynemb.jagged import Jagged as Jagged
 from jax_dynemb.nnx import TTEmbeddingBag as TTEmbeddingBag

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, Literal, Self
 
@@ -43,7 +44,8 @@ class TableSpec:
     """One table in the arrays of one device.
 
     Engines derive specs from a checked ``TableConfig`` and replace their fields; a
-    spec itself checks nothing. Fields without a line here are those of ``TableConfig``.
+    spec itself checks nothing. What follows from the fields is computed once. Fields
+    without a line here are those of ``TableConfig``.
 
     Attributes:
       num_buckets: buckets of the whole table, over all shards.
@@ -113,122 +115,122 @@ class TableSpec:
         )
         return cls(**fields | changes)
 
-    @property
+    @functools.cached_property
     def sketch_words(self) -> int:
         """Words of each bucket's part of the sketch; 0 for a table without one."""
         rule = self.admission
         return rule.block_words if isinstance(rule, Frequency) else 0
 
-    @property
+    @functools.cached_property
     def counts_keys(self) -> bool:
         """Whether the sketch is an index of counted keys, ``Exact``."""
         rule = self.admission
         return isinstance(rule, Frequency) and rule.counts_keys
 
-    @property
+    @functools.cached_property
     def takes_sketch(self) -> bool:
         """Whether a lookup receives the sketch; alike for tables that share arrays."""
         return self.unseen != "all" and self.sketch_words > 0
 
-    @property
+    @functools.cached_property
     def ring_size(self) -> int:
         """Keys in each ring of the log of removed keys; 0 for a table without one."""
         return ring_size(self.log_removed, self.shards * self.counter_rows)
 
-    @property
+    @functools.cached_property
     def takes_given(self) -> bool:
         """Whether a lookup brings a number for the table: its score, or the time."""
         return self.takes_time or self.has_given_scores
 
-    @property
+    @functools.cached_property
     def has_given_scores(self) -> bool:
         """Whether scores that users give stand behind each bucket (core/given.h)."""
         return self.score_strategy is ScoreStrategy.CUSTOMIZED
 
-    @property
+    @functools.cached_property
     def index_words(self) -> int:
         """Words of a bucket in the index."""
         constants = _ffi.constants()
         given = constants["given_words"] if self.has_given_scores else 0
         return constants["bucket_words"] + given
 
-    @property
+    @functools.cached_property
     def num_slots(self) -> int:
         """Slots of the whole table: ``num_buckets * 128``."""
         return self.num_buckets * _ffi.constants()["bucket_capacity"]
 
-    @property
+    @functools.cached_property
     def local_buckets(self) -> int:
         """Buckets in the arrays of one shard; all of them without a mesh."""
         return -(-self.num_buckets // self.shards)
 
-    @property
+    @functools.cached_property
     def owners(self) -> float:
         """How many shards the buckets fill: fewer than there are, if not all do."""
         return self.num_buckets / self.local_buckets
 
-    @property
+    @functools.cached_property
     def spare_buckets(self) -> int:
         """Buckets at the end of the arrays of all shards that no key has."""
         return self.shards * self.local_buckets - self.num_buckets
 
-    @property
+    @functools.cached_property
     def local_slots(self) -> int:
         """Slots in the arrays of one shard."""
         return self.local_buckets * _ffi.constants()["bucket_capacity"]
 
-    @property
+    @functools.cached_property
     def first_slot(self) -> int:
         """The table's first slot in its arrays."""
         first = 0 if self.block is None else self.block.first_bucket
         return first * _ffi.constants()["bucket_capacity"]
 
-    @property
+    @functools.cached_property
     def state_name(self) -> str:
         """The name of the table's arrays in a state."""
         return self.name if self.block is None else self.block.arrays
 
-    @property
+    @functools.cached_property
     def max_shards(self) -> int:
         """The most shards of equally many buckets, a power of two."""
         return most_shards(self.num_buckets)
 
-    @property
+    @functools.cached_property
     def counter_rows(self) -> int:
         """Rows of the counter array of one shard."""
         return self.max_shards // self.shards if self.is_even else 1
 
-    @property
+    @functools.cached_property
     def is_even(self) -> bool:
         """Whether the rows of counters that a file has come out even on the shards."""
         return self.max_shards % self.shards == 0
 
-    @property
+    @functools.cached_property
     def first_row(self) -> int:
         """The first of its arrays' counter rows that is the table's."""
         return 0 if self.block is None else self.block.first_row
 
-    @property
+    @functools.cached_property
     def own_counters(self) -> slice:
         """The rows of its arrays' counters that are the table's."""
         if self.block is None:
             return slice(None)
         return slice(self.first_row, self.first_row + self.counter_rows)
 
-    @property
+    @functools.cached_property
     def stored_row(self) -> tuple[int, str]:
         """Items of a row in the array ``values``, and their dtype."""
         if self.row_format is None:
             return self.dim, self.param_dtype
         return packed_bytes(self.row_format, self.dim), "uint8"
 
-    @property
+    @functools.cached_property
     def frames(self) -> int:
         """Frames of each bucket of a tiered table."""
         assert self.tier is not None
         return self.tier.frames(self.name, self.num_buckets, 4 * self.record_words)
 
-    @property
+    @functools.cached_property
     def device_rows(self) -> int:
         """Rows that the arrays of a shard hold: all slots, or frames and spill rows."""
         if self.tier is None:
@@ -237,13 +239,13 @@ class TableSpec:
         spill = self.tier.spilled(self.local_buckets, frames)
         return self.local_buckets * frames + spill
 
-    @property
+    @functools.cached_property
     def record_words(self) -> int:
         """Words of a home record: the row, its states, padding to 16 bytes."""
         *_, last = self.record_parts
         return -(-sum(last) // 4) * 4
 
-    @property
+    @functools.cached_property
     def record_parts(self) -> list[tuple[int, int]]:
         """Where the row and each state begin in a record, and their sizes, in words."""
         row = -(-self.dim * (4 if self.param_dtype == "float32" else 2) // 4)
@@ -253,7 +255,7 @@ class TableSpec:
             parts.append((-(-end // 4) * 4 if width > 1 else end, width))
         return parts
 
-    @property
+    @functools.cached_property
     def states(self) -> dict[str, StateSpec]:
         """Optimizer states of a row by name, in the order of the arrays."""
         return stored_states(self.optimizer, self.dim, self.state_dtype)

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engines hold tables and run every operation on them; ``jde.Tables`` is their face.
 
-``local``: hash tables on one device. ``mesh``: the same, sharded over the devices of a
-mesh. ``shard``: what one device does with its own arrays, which both build on.
-``tensor_train``: tensor-train tables. ``mixed``: both kinds in one collection.
+``hash``: hash tables, on one device or sharded over a mesh. ``shard``: what one device
+does with its own arrays. ``tensor_train``: tensor-train tables.
 """
 
 from jax_dynemb.engines._catalog import Catalog as Catalog
-from jax_dynemb.engines._engine import Engine as Engine
+from jax_dynemb.engines._engine import LookupEngine as LookupEngine
 from jax_dynemb.engines._engine import States as States
+from jax_dynemb.engines._flags import TOUCHING as TOUCHING
 from jax_dynemb.engines._flags import TRAINING as TRAINING
 from jax_dynemb.engines._flags import LookupFlags as LookupFlags
 from jax_dynemb.engines._given import Given as Given

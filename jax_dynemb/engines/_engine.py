@@ -1,6 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Declares what every engine does; ``jde.Tables`` checks its arguments before."""
+"""Declares what the engine of any kind of table does.
+
+``jde.Tables`` checks the arguments before. What hash tables can do beside is in
+``HashEngine`` alone.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,13 @@ from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.ops import TableState
 
 if TYPE_CHECKING:
-    from jax_dynemb.engines.shard import BucketStats, NewRows, Query, RowGradients, Rule
+    from jax_dynemb.engines.shard import Query
     from jax_dynemb.rows import Exported
 
-States = dict[str, TableState]
+States = dict[str, Any]
 
 
-class Engine(Protocol):
+class LookupEngine(Protocol):
     """The tables of a collection, where they are, and how operations reach them.
 
     Engines are static and hashable, and hold no arrays: a state comes in and goes out.
@@ -36,6 +40,16 @@ class Engine(Protocol):
         """Tables and features by name."""
         ...
 
+    @property
+    def placement(self) -> Any:
+        """Returns the mesh and the places of tables; None on one device."""
+        ...
+
+    @property
+    def share_arrays(self) -> bool | None:
+        """Returns whether tables share arrays on one device; False elsewhere."""
+        ...
+
     def with_configs(self, configs: Iterable[Any]) -> Self:
         """Holds other tables on the same devices; equal names stay at their places."""
         ...
@@ -46,24 +60,8 @@ class Engine(Protocol):
         """Names the arrays of a state that hold the table."""
         ...
 
-    def buckets(self, table: str) -> int | None:
-        """Counts the buckets in the arrays of a table; None: only a device knows."""
-        ...
-
     def extent(self, table: str) -> Mapping[str, Any]:
         """Describes the table's part of its arrays by fields of ``rows.Schema``."""
-        ...
-
-    def counter_rows(self, table: str) -> slice:
-        """Selects the rows of its arrays' counters that belong to a table."""
-        ...
-
-    def counted(self, state: States, table: str) -> TableState:
-        """Returns arrays whose counters are those of one table, as numpy."""
-        ...
-
-    def removed_log(self, state: States, table: str) -> np.ndarray:
-        """Returns the log of removed keys of one copy of a table, on the host."""
         ...
 
     # ---- whole tables ------------------------------------------------------------
@@ -78,23 +76,6 @@ class Engine(Protocol):
 
     def clear(self, state: States, tables: Collection[str]) -> States:
         """Removes the rows of some tables; counters start again, seeds stay."""
-        ...
-
-    def growing_together(self, table: str) -> list[str]:
-        """Names the tables that must keep the shape of this one, itself included."""
-        ...
-
-    def grow(self, arrays: TableState, factors: Mapping[str, int]) -> TableState:
-        """Multiplies the buckets of the tables that lie in some arrays.
-
-        Those of a tiered table are without homes then, see ``grow_homes``.
-        """
-        ...
-
-    def grow_homes(
-        self, before: TableState, after: TableState, factors: Mapping[str, int]
-    ) -> TableState:
-        """Adds the homes of a tiered table to what ``grow`` returned; not in jit."""
         ...
 
     def stats_async(self, state: States) -> StatsFuture:
@@ -185,57 +166,4 @@ class Engine(Protocol):
         self, state: States, residual: Any, d_rows: Mapping[str, Any]
     ) -> tuple[dict[str, jax.Array], States]:
         """Returns gradients with respect to the weights of a lookup."""
-        ...
-
-    # ---- single rows -------------------------------------------------------------
-
-    def gather(
-        self, state: States, slots: Mapping[str, jax.Array]
-    ) -> tuple[dict[str, dict[str, jax.Array]], States]:
-        """Reads rows, optimizer states and scores by slot."""
-        ...
-
-    def scatter(
-        self,
-        state: States,
-        slots: Mapping[str, jax.Array],
-        rows: Mapping[str, Mapping[str, jax.Array]],
-    ) -> States:
-        """Writes rows by slot."""
-        ...
-
-    def insert(self, arrays: TableState, table: str, new: NewRows) -> TableState:
-        """Stores rows in one table."""
-        ...
-
-    def hold(
-        self, arrays: TableState, table: str, ids: Any, lookups: int
-    ) -> TableState:
-        """Keeps rows of a table above a store from eviction for some lookups."""
-        ...
-
-    def read_departed(self, rings: Mapping[str, Any], table: str) -> Exported:
-        """Reads the evicted rows of a table; ``rings`` by the names of arrays."""
-        ...
-
-    def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
-        """Removes ids from one table."""
-        ...
-
-    def pin(self, arrays: TableState, table: str, ids: Any, pins: bool) -> TableState:
-        """Pins rows of one table, or unpins them."""
-        ...
-
-    def erase_where(
-        self, arrays: TableState, table: str, rule: Rule, dry_run: bool
-    ) -> tuple[jax.Array, TableState]:
-        """Removes rows of one table by rule; returns how many."""
-        ...
-
-    def bucket_stats(self, arrays: TableState, table: str) -> BucketStats:
-        """Describes the rows of one table by histograms."""
-        ...
-
-    def decay(self, arrays: TableState, table: str, factor: jax.Array) -> TableState:
-        """Multiplies the counts of one table."""
         ...

@@ -36,6 +36,9 @@ from jax_dynemb.ops._lineage import extended_numbers as extended_numbers
 from jax_dynemb.ops._lineage import is_shared as is_shared
 from jax_dynemb.ops._lineage import moment_places as moment_places
 from jax_dynemb.ops._lineage import new_run as new_run
+from jax_dynemb.ops._lookup import find as find
+from jax_dynemb.ops._lookup import lookup as lookup
+from jax_dynemb.ops._lookup import prefetch as prefetch
 from jax_dynemb.ops._offsets import count_malformed as count_malformed
 from jax_dynemb.ops._offsets import offsets_of as offsets_of
 from jax_dynemb.ops._packed_rows import pack_rows as pack_rows
@@ -91,9 +94,6 @@ from jax_dynemb.ops._state import empty_state as empty_state
 from jax_dynemb.ops._state import states_of_rows as states_of_rows
 from jax_dynemb.ops._sum_rows import sum_bags as sum_bags
 from jax_dynemb.ops._sum_rows import sum_rows as sum_rows
-from jax_dynemb.ops._tier_lookup import find as find
-from jax_dynemb.ops._tier_lookup import lookup as lookup
-from jax_dynemb.ops._tier_lookup import prefetch as prefetch
 from jax_dynemb.ops._tier_records import gather_rows as gather_rows
 from jax_dynemb.ops._tier_records import put_records as put_records
 from jax_dynemb.ops._tier_state import Ring as Ring

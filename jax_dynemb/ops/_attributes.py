@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,28 +27,39 @@ _POLICY = {
 
 def table_attributes(tables: Sequence[TableSpec]) -> dict[str, np.ndarray]:
     """The attributes ``tables``, ``initializers`` and ``state_initial``."""
-    fields = _ffi.constants()["table_fields"]
-    rows = [_table_fields(table) for table in tables]
-    for row, shares in zip(rows, shares_arrays(tables), strict=True):
-        row["shares"] = int(shares)
+    own = [_of_table(table) for table in tables]
+    place = _ffi.constants()["table_fields"].index("shares")
+    fields = np.stack([each.fields for each in own])
+    fields[:, place] = shares_arrays(tables)
     return {
-        "tables": np.array(
-            [row[field] for row in rows for field in fields], dtype=np.int64
-        ),
-        "initializers": np.concatenate(
-            [
-                _padded(each.kernel_parameters(), "initializer_parameters")
-                for table in tables
-                for each in (table.initializer, table.eval_initializer)
-            ]
-        ),
-        "state_initial": np.concatenate(
-            [
-                _padded([s.initial for s in table.states.values()], "max_states")
-                for table in tables
-            ]
-        ),
+        "tables": fields.reshape(-1),
+        "initializers": np.concatenate([each.initializers for each in own]),
+        "state_initial": np.concatenate([each.state_initial for each in own]),
     }
+
+
+class _OfTable(NamedTuple):
+    """Holds the attributes of one table, but for whether it shares arrays."""
+
+    fields: np.ndarray
+    initializers: np.ndarray
+    state_initial: np.ndarray
+
+
+@functools.lru_cache(maxsize=1024)  # computed in every call, else, of 26 tables
+def _of_table(table: TableSpec) -> _OfTable:
+    own = {"shares": 0, **_table_fields(table)}
+    names = _ffi.constants()["table_fields"]
+    numbers = [
+        _padded(each.kernel_parameters(), "initializer_parameters")
+        for each in (table.initializer, table.eval_initializer)
+    ]
+    initial = [state.initial for state in table.states.values()]
+    return _OfTable(
+        np.array([own[name] for name in names], dtype=np.int64),
+        np.concatenate(numbers),
+        _padded(initial, "max_states"),
+    )
 
 
 def shares_arrays(tables: Sequence[TableSpec]) -> list[bool]:

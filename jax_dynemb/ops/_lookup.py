@@ -5,40 +5,33 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb._ffi import code, constants
+from jax_dynemb._ffi import constants
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import OF_LOOKUP, Call
 from jax_dynemb.ops._call_batches import Indices, call_batches, rows_of
-from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
+from jax_dynemb.ops._features import (
+    Inputs,
+    Outputs,
+    States,
+    feature_fields,
+    take_whole,
+)
+from jax_dynemb.ops._layout import FeatureLayout
 from jax_dynemb.ops._packed_rows import packed_attribute
 from jax_dynemb.ops._row_views import RowBuffers, RowViews, waves
 from jax_dynemb.ops._sizes import is_positive
 from jax_dynemb.ops._stamps import WORDS, Stamps
 from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops._tier_lookup import find_tiered, lookup_tiered, prefetch_tiered
 
-Inputs = Sequence[tuple[FeatureLayout, FeatureInput]]
-Outputs = list[dict[str, jax.Array]]  # of each feature
-States = Mapping[str, TableState]
 Others = Callable[[FeatureLayout], list[tuple[str, Any, int]]]
-
-
-def feature_fields(layout: FeatureLayout, tables: Sequence[TableSpec]) -> dict:
-    """The attribute ``features`` of one feature, but for where its rows lie."""
-    names = [table.name for table in tables]
-    return {
-        "table": names.index(layout.table),
-        "pooling": code("poolings", layout.pooling),
-        "bag_size": layout.bag_size,
-        "has_weights": int(layout.weighted),
-        "has_uses": 0,
-    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,10 +39,16 @@ class _CallBatch:
     """Describes one call of several.
 
     Attributes:
+      tables: their numbers.
+      features: numbers of their features.
+      configs: of these tables.
+      inputs: of their features.
       views: where the features' rows go.
+      arrays: that features share.
     """
 
     tables: Indices
+    features: Indices
     configs: list[TableSpec]
     inputs: Inputs
     views: RowViews
@@ -87,7 +86,12 @@ class _CallBatch:
         return Call(op, self.configs, num_ids, features=features, **attributes)
 
     def add_features(self, call: Call, others: Others) -> None:
-        """Adds operands and results; ``others`` is (name, dtype, size) by layout."""
+        """Operands and results of the features.
+
+        Args:
+          call: to which they are added.
+          others: name, dtype and size of results beside the rows, by layout.
+        """
         configs = {table.name: table for table in self.configs}
         used: set[int] = set()
         for (layout, given), where in zip(self.inputs, self.views, strict=True):
@@ -101,12 +105,14 @@ class _CallBatch:
             for _, dtype, size in others(layout):
                 call.result((size,), dtype)
 
-    def take_features(self, results: Iterator[jax.Array], others: Others) -> Outputs:
-        """Returns the results that ``add_features`` added."""
-        outputs: Outputs = []
+    def take_features(
+        self, results: Iterator[jax.Array], others: Others, outputs: Outputs
+    ) -> None:
+        """Takes the results that ``add_features`` added, as outputs of features."""
         used: set[int] = set()
-        for (layout, _), where in zip(self.inputs, self.views, strict=True):
-            output = {}
+        triples = zip(self.features, self.inputs, self.views, strict=True)
+        for index, (layout, _), where in triples:
+            output = outputs[index] = {}
             if where is not None:
                 if where.array not in used:
                     self.arrays.keep(where, next(results))
@@ -115,37 +121,108 @@ class _CallBatch:
                 output["rows"] = next(results)
             for name, _, _ in others(layout):
                 output[name] = next(results)
-            outputs.append(output)
-        return outputs
 
 
-def lookup_calls(
+def lookup(
     tables: Sequence[TableSpec],
     states: States,
     inputs: Inputs,
     scores: jax.Array,
-    views: RowViews,
-    arrays: RowBuffers,
+    views: RowViews = (),
+    arrays: RowBuffers | None = None,
 ) -> tuple[Outputs, dict[str, TableState], Stamps]:
-    """Looks up for training, see ``lookup``; tiered tables give their index parts."""
+    """Looks up, and inserts what is not there.
+
+    Args:
+      tables: those that the features use.
+      states: by name, see ``TableSpec.state_name``.
+      inputs: layout and arrays of each feature.
+      scores: uint32[tables, 2], words of what tables with ``takes_given`` take.
+      views: of each feature's rows, if some share arrays.
+      arrays: those that features share, where another call writes some of them.
+
+    Returns:
+      For each feature "slots" int32[num_ids], and where it has them "rows"
+      dtype[num_bags, dim], or the array that it shares, and "scale" float32[num_bags].
+      Then the new states, and the stamps of the tables.
+    """
+    if any([table.tier is not None for table in tables]):
+        return lookup_tiered(lookup, tables, states, inputs, scores, views)
+    arrays, views = arrays or RowBuffers(), views or [None] * len(inputs)
+    outputs: Outputs = [{} for _ in inputs]
+    new: dict[str, TableState] = {}
     stamps: list[jax.Array] = []
     names: list[tuple[str, ...]] = []
-
-    def run(batch: _CallBatch, states: States) -> tuple[Outputs, dict[str, TableState]]:
-        call = batch.start("lookup")
+    for batch in _batches(tables, inputs, views, arrays):
+        call, before = batch.start("lookup"), {**states, **new}
         if batch.is_scored:
             call.operand(rows_of(scores, batch.tables))
         call.result((len(batch.configs), WORDS), jnp.uint32)
-        call.update_tables(states, OF_LOOKUP)
+        call.update_tables(before, OF_LOOKUP)
         batch.add_features(call, _of_lookup)
         results = call.run()
         stamps.append(next(results))
-        names.append(tuple(table.name for table in batch.configs))
-        new = call.take_tables(results, states, OF_LOOKUP)
-        return batch.take_features(results, _of_lookup), new
-
-    outputs, new = _in_batches(tables, states, inputs, views, arrays, run)
+        names.append(tuple([table.name for table in batch.configs]))
+        new |= call.take_tables(results, before, OF_LOOKUP)
+        batch.take_features(results, _of_lookup, outputs)
+    take_whole(outputs, views, arrays)
     return outputs, new, Stamps(tuple(stamps), tuple(names))
+
+
+def find(
+    tables: Sequence[TableSpec],
+    states: States,
+    inputs: Inputs,
+    views: RowViews = (),
+    arrays: RowBuffers | None = None,
+) -> tuple[Outputs, dict[str, TableState]]:
+    """Looks up and changes nothing; the tables need not be donated.
+
+    Returns:
+      For each feature "rows" dtype[num_bags, dim], or the array that it shares, "found"
+      uint8[num_ids] and "slots" int32[num_ids]. Then the states, for a program that
+      also changes them: a change then waits until they have been read.
+    """
+    inputs = [(lay, dataclasses.replace(given, uses=None)) for lay, given in inputs]
+    if any([table.tier is not None for table in tables]):
+        return find_tiered(find, tables, states, inputs, views)
+    arrays, views = arrays or RowBuffers(), views or [None] * len(inputs)
+    outputs: Outputs = [{} for _ in inputs]
+    new: dict[str, TableState] = {}
+    for batch in _batches(tables, inputs, views, arrays):
+        before = {**states, **new}
+        if batch.is_packed:
+            packed = packed_attribute(batch.configs)
+            call = batch.start("find_packed", packed=packed)
+        else:
+            call = batch.start("find")
+        call.read_tables(before, batch.read)
+        batch.add_features(call, _of_find)
+        batch.take_features(call.run(), _of_find, outputs)
+        mine = [outputs[i] for i in batch.features]
+        for output in mine:  # XLA removes it where the program does not use it
+            output["found"] = (output["slots"] >= 0).astype(jnp.uint8)
+        slots = [output["slots"] for output in mine]
+        for name in {table.state_name: None for table in batch.configs}:
+            new[name] = _after(before[name], slots)
+    take_whole(outputs, views, arrays)
+    return outputs, new
+
+
+def prefetch(
+    tables: Sequence[TableSpec], states: States, inputs: Inputs
+) -> dict[str, TableState]:
+    """Brings the rows of ids into frames, where they are stored and have none.
+
+    Args:
+      tables: those that the features use; without a tier they stay as they are.
+      states: by name, see ``TableSpec.state_name``.
+      inputs: layout and arrays of each feature.
+
+    Returns:
+      The states that changed.
+    """
+    return prefetch_tiered(find, tables, states, inputs)
 
 
 def _of_lookup(layout: FeatureLayout) -> list[tuple[str, Any, int]]:
@@ -158,61 +235,15 @@ def _of_find(layout: FeatureLayout) -> list[tuple[str, Any, int]]:
     return [("slots", jnp.int32, layout.num_ids)]
 
 
-def _in_batches(
-    tables: Sequence[TableSpec],
-    states: States,
-    inputs: Inputs,
-    views: RowViews,
-    arrays: RowBuffers,
-    run: Callable[[_CallBatch, States], tuple[Outputs, dict[str, TableState]]],
-) -> tuple[Outputs, dict[str, TableState]]:
-    """Makes the calls; outputs in the order of the features."""
-    outputs: Outputs = [{} for _ in inputs]
-    new: dict[str, TableState] = {}
+def _batches(
+    tables: Sequence[TableSpec], inputs: Inputs, views: RowViews, arrays: RowBuffers
+) -> Iterator[_CallBatch]:
+    """Yields the calls of a lookup, nearly always one."""
     table_of = [layout.table for layout, _ in inputs]
     for some, features in call_batches(tables, table_of, waves(table_of, views)):
         own, mine = [tables[i] for i in some], [inputs[i] for i in features]
-        batch = _CallBatch(some, own, mine, [views[i] for i in features], arrays)
-        of_batch, after = run(batch, {**states, **new})
-        new |= after
-        for index, output in zip(features, of_batch, strict=True):
-            outputs[index] = output
-    take_whole(outputs, views, arrays)
-    return outputs, new
-
-
-def take_whole(outputs: Outputs, views: RowViews, arrays: RowBuffers) -> None:
-    """Sets the rows of features that share arrays, as they are after all calls."""
-    for output, where in zip(outputs, views, strict=True):
-        if where is not None:
-            output["rows"] = arrays.whole(where)
-
-
-def find_calls(
-    tables: Sequence[TableSpec],
-    states: States,
-    inputs: Inputs,
-    views: RowViews,
-    arrays: RowBuffers,
-) -> tuple[Outputs, dict[str, TableState]]:
-    """Looks up for serving, see ``find``; tiered tables give their index parts."""
-
-    def run(batch: _CallBatch, states: States) -> tuple[Outputs, dict[str, TableState]]:
-        if batch.is_packed:
-            packed = packed_attribute(batch.configs)
-            call = batch.start("find_packed", packed=packed)
-        else:
-            call = batch.start("find")
-        call.read_tables(states, batch.read)
-        batch.add_features(call, _of_find)
-        outputs = batch.take_features(call.run(), _of_find)
-        slots = [output["slots"] for output in outputs]
-        for output in outputs:  # XLA removes it where the program does not use it
-            output["found"] = (output["slots"] >= 0).astype(jnp.uint8)
-        names = {table.state_name: None for table in batch.configs}
-        return outputs, {name: _after(states[name], slots) for name in names}
-
-    return _in_batches(tables, states, inputs, views, arrays, run)
+        here = [views[i] for i in features]
+        yield _CallBatch(some, features, own, mine, here, arrays)
 
 
 def _after(state: TableState, slots: Sequence[jax.Array]) -> TableState:

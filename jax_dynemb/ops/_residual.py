@@ -51,12 +51,16 @@ class Residual:
     """Holds what ``lookup`` returns for ``apply_gradients``: a pytree.
 
     Attributes:
-      features: by name.
+      features: by name. Slots of a replicated table are those of the device's copy. Of
+        a row-wise one on a mesh the owner's, for ids that travelled in a further round
+        only.
       stamps: of the tables, so that no others are updated.
+      kept: by strategy, what its update need not exchange again; empty on one device.
     """
 
     features: dict[str, FeatureResidual]
     stamps: Stamps
+    kept: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def make_residual(

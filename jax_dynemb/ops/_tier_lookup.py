@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +17,14 @@ from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._call_batches import call_batches
 from jax_dynemb.ops._departed import depart, evicts_nothing, keep_holds
-from jax_dynemb.ops._layout import slots_only
-from jax_dynemb.ops._lookup import (
+from jax_dynemb.ops._features import (
     Inputs,
     Outputs,
     States,
     feature_fields,
-    find_calls,
-    lookup_calls,
     take_whole,
 )
+from jax_dynemb.ops._layout import slots_only
 from jax_dynemb.ops._row_views import RowBuffers, RowViews, waves
 from jax_dynemb.ops._stamps import Stamps
 from jax_dynemb.ops._state import TableState, check_state
@@ -34,43 +32,27 @@ from jax_dynemb.ops._tier_state import index_part
 from jax_dynemb.ops._tiers import index_state, promote, tier_of, with_index
 
 
-def lookup(
-    tables: Sequence[TableSpec],
-    states: States,
-    inputs: Inputs,
-    scores: jax.Array,
-    views: RowViews = (),
-) -> tuple[Outputs, dict[str, TableState], Stamps]:
-    """Looks up, and inserts what is not there.
-
-    Args:
-      tables: those that the features use.
-      states: by name, see ``TableSpec.state_name``.
-      inputs: layout and arrays of each feature.
-      scores: uint32[tables, 2], words of what tables with ``takes_given`` take.
-      views: of each feature's rows, if some share arrays.
-
-    Returns:
-      For each feature "slots" int32[num_ids], and where it has them "rows"
-      dtype[num_bags, dim], or the array that it shares, and "scale" float32[num_bags].
-      Then the new states, and the stamps of the tables.
-    """
-    views = views or [None] * len(inputs)
-    if any(table.tier is not None for table in tables):
-        return _lookup_tiered(tables, states, inputs, scores, views)
-    return lookup_calls(tables, states, inputs, scores, views, RowBuffers())
-
-
-def _lookup_tiered(
+def lookup_tiered(
+    calls: Callable[..., tuple[Outputs, dict[str, TableState], Stamps]],
     tables: Sequence[TableSpec],
     states: States,
     inputs: Inputs,
     scores: jax.Array,
     views: RowViews,
 ) -> tuple[Outputs, dict[str, TableState], Stamps]:
-    """A lookup of which some tables have tiers: keys first, then their rows."""
+    """A lookup of which some tables have tiers: keys first, then their rows.
+
+    Args:
+      calls: looks up tables without tiers.
+      tables: of the lookup.
+      states: of the lookup.
+      inputs: of the lookup.
+      scores: of the lookup.
+      views: of the lookup.
+    """
+    views = views or [None] * len(inputs)
     split, arrays = _TierSplit.of(tables, inputs, views), RowBuffers()
-    outputs, after, stamps = lookup_calls(
+    outputs, after, stamps = calls(
         split.tables,
         split.index_states(states),
         split.inputs,
@@ -94,26 +76,18 @@ def _lookup_tiered(
     return outputs, new, stamps
 
 
-def find(
+def find_tiered(
+    calls: Callable[..., tuple[Outputs, dict[str, TableState]]],
     tables: Sequence[TableSpec],
     states: States,
     inputs: Inputs,
-    views: RowViews = (),
+    views: RowViews,
 ) -> tuple[Outputs, dict[str, TableState]]:
-    """Looks up and changes nothing; the tables need not be donated.
-
-    Returns:
-      For each feature "rows" dtype[num_bags, dim], or the array that it shares, "found"
-      uint8[num_ids] and "slots" int32[num_ids]. Then the states, for a program that
-      also changes them: a change then waits until they have been read.
-    """
-    inputs = [(lay, dataclasses.replace(given, uses=None)) for lay, given in inputs]
+    """A find of which some tables have tiers; ``calls`` finds in those without."""
     views = views or [None] * len(inputs)
     arrays = RowBuffers()
-    if all(table.tier is None for table in tables):
-        return find_calls(tables, states, inputs, views, arrays)
     split = _TierSplit.of(tables, inputs, views)
-    outputs, after = find_calls(
+    outputs, after = calls(
         split.tables, split.index_states(states), split.inputs, split.views, arrays
     )
     new = split.whole_states(states, after)
@@ -123,10 +97,13 @@ def find(
     return outputs, new
 
 
-def prefetch(
-    tables: Sequence[TableSpec], states: States, inputs: Inputs
+def prefetch_tiered(
+    calls: Callable[..., tuple[Outputs, dict[str, TableState]]],
+    tables: Sequence[TableSpec],
+    states: States,
+    inputs: Inputs,
 ) -> dict[str, TableState]:
-    """Brings stored rows without a frame into frames; returns the changed states."""
+    """See ``prefetch``; ``calls`` finds in tables without a tier."""
     tiered = [table for table in tables if table.tier is not None]
     names = {table.name for table in tiered}
     keys = [slots_only(*one) for one in inputs if one[0].table in names]
@@ -134,7 +111,7 @@ def prefetch(
         return {}
     views: RowViews = [None] * len(keys)
     split = _TierSplit.of(tiered, keys, views)
-    outputs, after = find_calls(
+    outputs, after = calls(
         split.tables, split.index_states(states), keys, views, RowBuffers()
     )
     new = split.whole_states(states, after)
@@ -220,7 +197,18 @@ class _TierSplit:
         *,
         serves: bool,
     ) -> dict[str, TableState]:
-        """Adds rows and scales to the outputs; later changes wait for the reads."""
+        """Adds rows and scales to the outputs; later changes wait for that.
+
+        Args:
+          tables: tiered ones, whose features return rows.
+          states: by name.
+          outputs: of all features.
+          arrays: those that features share.
+          serves: whether it is a find.
+
+        Returns:
+          The states of these tables.
+        """
         new: dict[str, TableState] = {}
         own = [i for table in tables for i in self.with_rows(table)]
         table_of = [self.given[i][0].table for i in own]

@@ -17,7 +17,7 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._call_batches import Indices, call_batches, rows_of
-from jax_dynemb.ops._lookup import States, feature_fields
+from jax_dynemb.ops._features import States, feature_fields
 from jax_dynemb.ops._residual import FeatureGradient
 from jax_dynemb.ops._row_views import RowBuffers, waves
 from jax_dynemb.ops._stamps import StampsOf

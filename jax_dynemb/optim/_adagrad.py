@@ -10,7 +10,7 @@ from typing import Literal
 from jax_dynemb.optim._counter import Counter
 from jax_dynemb.optim._functor import Functor
 from jax_dynemb.optim._fused import Fused
-from jax_dynemb.optim._numbers import LearningRate, constant_number
+from jax_dynemb.optim._numbers import LearningRate, constant_number, keep_number
 from jax_dynemb.optim._options import (
     LAST,
     Clip,
@@ -44,17 +44,13 @@ class CowClip:
     def __post_init__(self) -> None:
         """Checks the three numbers."""
         for name in ("coefficient", "lower_bound"):
-            self._keep_number(name)
+            keep_number(self, "jde.optim.CowClip", name)
         if self.half_life is not None:
-            self._keep_number("half_life")
+            keep_number(self, "jde.optim.CowClip", "half_life")
         if self.half_life == 0:
             raise ValueError(
                 "jde.optim.CowClip: half_life must be above 0; None forgets nothing"
             )
-
-    def _keep_number(self, name: str) -> None:
-        number = constant_number("jde.optim.CowClip", name, getattr(self, name))
-        object.__setattr__(self, name, number)
 
     @property
     def numbers(self) -> Numbers:

@@ -94,3 +94,24 @@ def not_optax(kind: str) -> str:
         f"optimizer=jde.optim.{kind}(...)); for dense parameters, optax.chain and "
         "nnx.Optimizer use optax, e.g. optax.adam(1e-3)."
     )
+
+
+class FusedOptimizer(TableOptimizer):
+    """Is a formula of core/optimizers/; a sentence refuses it where optax is asked."""
+
+    @property
+    def name(self) -> str:
+        """Names the function of ``jde.optim`` that makes it."""
+        return self.kind
+
+    def __getattr__(self, name: str) -> Any:
+        """Tells where it belongs, if optax's functions are looked for."""
+        if name in ("init", "update"):
+            raise AttributeError(not_optax(self.name))
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}"
+        )
+
+    def __iter__(self) -> Any:
+        """Refuses to be a pair of functions, as optax.chain takes them."""
+        raise TypeError(not_optax(self.name))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from jax_dynemb.optim._numbers import constant_number
+from jax_dynemb.optim._numbers import keep_number
 from jax_dynemb.optim._options import Numbers, check_choice, check_start
 
 # In the order of the numbers in core/optimizers/counter.h.
@@ -53,9 +53,9 @@ class Counter:
         """Checks the choices, the numbers, and that they go together."""
         owner = "jde.optim.Counter"
         for name in ("start", "bound", "threshold", "max_count"):
-            self._keep_number(name)
+            keep_number(self, "jde.optim.Counter", name)
         if self.half_life is not None:
-            self._keep_number("half_life")
+            keep_number(self, "jde.optim.Counter", "half_life")
         check_start("Counter", "start", self.start)
         check_choice("Counter", "decay", self.decay, _DECAYS)
         check_choice("Counter", "step", self.step, _STEPS)
@@ -71,10 +71,6 @@ class Counter:
                 f"{owner}: decay={self.decay!r} counts all updates of a row; set "
                 "half_life=None"
             )
-
-    def _keep_number(self, name: str) -> None:
-        number = constant_number("jde.optim.Counter", name, getattr(self, name))
-        object.__setattr__(self, name, number)
 
     @property
     def numbers(self) -> Numbers:

@@ -10,8 +10,13 @@ from typing import Any
 import jax
 
 from jax_dynemb import _ffi
-from jax_dynemb.optim._base import StateSpec, TableOptimizer, not_optax
-from jax_dynemb.optim._numbers import LearningRate, constant_number, rate_at
+from jax_dynemb.optim._base import FusedOptimizer, StateSpec
+from jax_dynemb.optim._numbers import (
+    LearningRate,
+    constant_number,
+    keep_number,
+    rate_at,
+)
 
 # Before the name of the function whose option makes the kind.
 _VARIANTS = ("row_counted_", "caught_up_", "smart_", "shrinking_", "cow_clip_")
@@ -19,7 +24,7 @@ _VARIANTS += ("counter_",)
 
 
 @dataclasses.dataclass(frozen=True)
-class Functor(TableOptimizer):
+class Functor(FusedOptimizer):
     """Declares a fused optimizer that the loop for all optimizers runs.
 
     Make one with a function of ``jde.optim``; a hyper-parameter is an attribute too,
@@ -52,8 +57,7 @@ class Functor(TableOptimizer):
         """Checks the ranges that the formulas need."""
         owner = f"jde.optim.{self.name}"
         if not callable(self.learning_rate) or isinstance(self.learning_rate, type):
-            rate = constant_number(owner, "learning_rate", self.learning_rate)
-            object.__setattr__(self, "learning_rate", rate)
+            keep_number(self, owner, "learning_rate")
         numbers = tuple((n, constant_number(owner, n, x)) for n, x in self.numbers)
         object.__setattr__(self, "numbers", numbers)
         initial = tuple((n, float(x)) for n, x in self.initial)  # checked by then
@@ -67,15 +71,7 @@ class Functor(TableOptimizer):
         states = dict(self.__dict__.get("initial", ()))
         if name == "initial_accumulator_value" and "sum_of_squares" in states:
             return states["sum_of_squares"]
-        if name in ("init", "update"):
-            raise AttributeError(not_optax(self.name))
-        raise AttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}"
-        )
-
-    def __iter__(self) -> Any:
-        """Refuses to be a pair of functions, as optax.chain takes them."""
-        raise TypeError(not_optax(self.name))
+        return super().__getattr__(name)
 
     def states(self, dim: int) -> dict[str, StateSpec]:
         """Per-row states: names as in optax."""

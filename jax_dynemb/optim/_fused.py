@@ -14,12 +14,12 @@ from typing import Any
 
 import jax
 
-from jax_dynemb.optim._base import StateSpec, TableOptimizer, not_optax
-from jax_dynemb.optim._numbers import LearningRate, constant_number, rate_at
+from jax_dynemb.optim._base import FusedOptimizer, StateSpec
+from jax_dynemb.optim._numbers import LearningRate, keep_number, rate_at
 
 
 @dataclasses.dataclass(frozen=True)
-class Fused(TableOptimizer):
+class Fused(FusedOptimizer):
     """Declares a fused optimizer; make one with the functions below.
 
     Attributes:
@@ -45,22 +45,8 @@ class Fused(TableOptimizer):
         """Checks the ranges that the formulas need."""
         owner = f"jde.optim.{self.kind}"
         for field in _NUMBERS:
-            number = getattr(self, field)
-            if field == "learning_rate" and _is_schedule(number):
-                continue
-            object.__setattr__(self, field, constant_number(owner, field, number))
-
-    def __getattr__(self, name: str) -> Any:
-        """Tells where it belongs, if optax's functions are looked for."""
-        if name in ("init", "update"):
-            raise AttributeError(not_optax(self.kind))
-        raise AttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}"
-        )
-
-    def __iter__(self) -> Any:
-        """Refuses to be a pair of functions, as optax.chain takes them."""
-        raise TypeError(not_optax(self.kind))
+            if field != "learning_rate" or not _is_schedule(self.learning_rate):
+                keep_number(self, owner, field)
 
     def states(self, dim: int) -> dict[str, StateSpec]:
         """Returns the states of a row, under the names that optax uses."""

@@ -119,6 +119,12 @@ def constant_number(owner: str, field: str, x: Any) -> float:
     return number
 
 
+def keep_number(options: Any, owner: str, field: str) -> None:
+    """Checks a field of a frozen dataclass, and stores it as a float."""
+    number = constant_number(owner, field, getattr(options, field))
+    object.__setattr__(options, field, number)
+
+
 def rate_at(owner: str, rate: LearningRate, count: Any) -> Any:
     """Returns the learning rate of an update, of a schedule what it gives there.
 

@@ -11,9 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jax_dynemb._row_formats import dtype_name
-from jax_dynemb.optim._base import StateSpec
-from jax_dynemb.optim._functor import Functor
-from jax_dynemb.optim._fused import Fused
+from jax_dynemb.optim._base import FusedOptimizer, StateSpec
 
 StateDtypes = tuple[tuple[str, str], ...]
 
@@ -50,7 +48,7 @@ def checked_state_dtypes(
         )
     if not pairs:
         return ()
-    if not isinstance(optimizer, (Fused, Functor)):
+    if not isinstance(optimizer, FusedOptimizer):
         raise ValueError(
             "state_dtype is for the optimizers of jde.optim; optax transforms and "
             "none() keep float32 states. Leave state_dtype out"

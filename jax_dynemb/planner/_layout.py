@@ -16,7 +16,7 @@ from jax_dynemb._shardings import (
     stacks_tables,
     strategy_of,
 )
-from jax_dynemb.engines.mesh import by_shape, cut_into_blocks
+from jax_dynemb.engines.hash import by_shape, cut_into_blocks
 from jax_dynemb.planner._options import Option, Options, Seconds
 from jax_dynemb.planner._rounds import expected_rounds
 from jax_dynemb.planner._topology import Topology

@@ -22,13 +22,13 @@ from jax_dynemb._shardings import (
     strategy_of,
 )
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.engines.mesh import (
+from jax_dynemb.engines.hash import (
     Placement,
     Stack,
     bytes_of,
     exchange_of,
 )
-from jax_dynemb.engines.mesh.exchange import capacity_of, itemsize
+from jax_dynemb.engines.hash.exchange import capacity_of, itemsize
 from jax_dynemb.optim.interface import check_columns
 from jax_dynemb.planner import _work
 from jax_dynemb.planner._demand import Demand

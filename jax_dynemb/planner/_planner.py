@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb._shardings import splits_columns, splits_rows
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines.mesh import TablePlan
+from jax_dynemb.engines.hash import TablePlan
 from jax_dynemb.planner._checks import check_number, check_whole
 from jax_dynemb.planner._constraints import ParameterConstraints
 from jax_dynemb.planner._demand import core_config, demand_of

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jax_dynemb._ids import ids as make_ids
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines.mesh.exchange import capacity_of
+from jax_dynemb.engines.hash.exchange import capacity_of
 from jax_dynemb.initializers import zeros
 from jax_dynemb.optim import adagrad
 from jax_dynemb.planner import _work

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from jax_dynemb.engines.mesh import TablePlan
+from jax_dynemb.engines.hash import TablePlan
 from jax_dynemb.planner._imbalance import Imbalance
 
 MB = 1e6

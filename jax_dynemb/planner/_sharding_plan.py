@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines.mesh import Plan, TablePlan
+from jax_dynemb.engines.hash import Plan, TablePlan
 from jax_dynemb.planner._demand import core_config
 from jax_dynemb.planner._imbalance import Imbalance
 from jax_dynemb.planner._report import MB, DeviceLoad, TableChoice, text_of

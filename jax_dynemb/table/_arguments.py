@@ -20,11 +20,12 @@ from jax.core import Tracer
 from jax_dynemb._ids import check_depth
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import ScoreStrategy, TableConfig
-from jax_dynemb.engines import Catalog, Engine, LookupFlags, Routed
+from jax_dynemb.engines import Catalog, LookupEngine, LookupFlags, Routed
 from jax_dynemb.engines.shard import Rule, check_rule
 from jax_dynemb.jagged import Jagged, split_weights
 from jax_dynemb.ops import TableState
 from jax_dynemb.optim.interface import TableOptimizer, check_number
+from jax_dynemb.table._by_kind import hash_of
 from jax_dynemb.tt import TTConfig
 
 
@@ -185,7 +186,7 @@ def _refuse_state(feature: str, ids: Any) -> None:
         )
 
 
-def check_states(engine: Engine, state: Any, call: str) -> None:
+def check_states(engine: LookupEngine, state: Any, call: str) -> None:
     """Refuses what is no dict of tables, and donated arrays."""
     if isinstance(state, tuple):
         raise TypeError(
@@ -228,7 +229,9 @@ def _check_name(name: str, arrays: Any, call: str) -> None:
     )
 
 
-def check_arrays(engine: Engine, state: Any, tables: Iterable[str], call: str) -> None:
+def check_arrays(
+    engine: LookupEngine, state: Any, tables: Iterable[str], call: str
+) -> None:
     """Refuses a state without the arrays of a table that a call uses."""
     missing = {engine.state_name(name): name for name in tables}
     missing = {arrays: name for arrays, name in missing.items() if arrays not in state}
@@ -242,7 +245,9 @@ def check_arrays(engine: Engine, state: Any, tables: Iterable[str], call: str) -
         )
 
 
-def check_sizes(engine: Engine, state: Any, tables: Iterable[str], call: str) -> None:
+def check_sizes(
+    engine: LookupEngine, state: Any, tables: Iterable[str], call: str
+) -> None:
     """Refuses arrays that are missing, or that hold more or fewer buckets.
 
     A state of larger tables has the names of these. Read with these sizes, it would
@@ -251,7 +256,8 @@ def check_sizes(engine: Engine, state: Any, tables: Iterable[str], call: str) ->
     names = [name for name in tables if name in engine.catalog.dynamic]
     check_arrays(engine, state, names, call)
     for name in names:
-        found, expected = state[engine.state_name(name)].index, engine.buckets(name)
+        found = state[engine.state_name(name)].index
+        expected = hash_of(engine).buckets(name)
         if expected is not None and found.shape[0] != expected:
             raise ValueError(
                 f"{call}: the arrays of table '{name}' have {found.shape[0]} buckets, "
@@ -318,7 +324,7 @@ def weights_of(
     return weights
 
 
-def check_routed(engine: Engine, routed: Routed, weights: Any) -> None:
+def check_routed(engine: LookupEngine, routed: Routed, weights: Any) -> None:
     """Refuses a batch that other tables have routed, and weights a second time."""
     if routed.engine != engine:
         raise ValueError(

@@ -14,12 +14,13 @@ import numpy as np
 from jax_dynemb import _ffi
 from jax_dynemb.admission import Frequency
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines import Engine, States, shard
+from jax_dynemb.engines import LookupEngine, States, shard
 from jax_dynemb.ops import scores_of_index
+from jax_dynemb.table._by_kind import hash_of
 
 
 def counted(
-    engine: Engine, state: States, arrays: str, table: TableConfig
+    engine: LookupEngine, state: States, arrays: str, table: TableConfig
 ) -> tuple[np.ndarray, np.ndarray]:
     """Reads the keys and counts of ``Tables.counted``."""
     rule = table.admission
@@ -52,7 +53,7 @@ def _with_scores(table: TableConfig, index: jax.Array) -> jax.Array:
     return jnp.concatenate([index, scores.reshape(index.shape[0], -1)], axis=1)
 
 
-def warn_of_losses(engine: Engine, state: States, table: Any) -> None:
+def warn_of_losses(engine: LookupEngine, state: States, table: Any) -> None:
     """Warns of a table that was never updated, or that has refused ids.
 
     Args:
@@ -63,5 +64,5 @@ def warn_of_losses(engine: Engine, state: States, table: Any) -> None:
     dynamic = table.name in engine.catalog.dynamic
     arrays = state[engine.state_name(table.name)]
     if dynamic and arrays.counters.is_fully_addressable:
-        own = np.asarray(engine.counted(state, table.name).counters)
+        own = np.asarray(hash_of(engine).counted(state, table.name).counters)
         shard.warn_of_losses(table, shard.counter_totals(own))

@@ -66,7 +66,7 @@ def with_counts(
     if len(keys) == 0:
         return state, ()
     arrays = {coll.state_name(name): state}
-    lookups = counter_values(coll.engine.counted(arrays, name))["lookups"]
+    lookups = counter_values(coll.hash_engine.counted(arrays, name))["lookups"]
     counter, lost = counter_of(config, keys, counts, lookups)
     new = _write(coll, name, state, counter)
     if lost == 0:

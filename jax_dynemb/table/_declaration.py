@@ -9,11 +9,10 @@ from typing import Any
 
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines import Catalog, Engine
-from jax_dynemb.engines.local import LocalEngine
-from jax_dynemb.engines.mesh import MeshEngine, Placement, Plan
-from jax_dynemb.engines.mixed import MixedEngine, by_kind, with_residuals
+from jax_dynemb.engines import Catalog, LookupEngine
+from jax_dynemb.engines.hash import HashEngine, OneDevice, Placement, Plan
 from jax_dynemb.engines.tensor_train import TTEngine
+from jax_dynemb.table._by_kind import ByKind, by_kind, with_residuals
 from jax_dynemb.tt import TTConfig
 
 
@@ -108,18 +107,16 @@ def engine_of(
     placement: Placement | None,
     share_arrays: bool | None,
     plan: Plan | None,
-) -> Engine:
+) -> LookupEngine:
     """Chooses the engine of a collection, or one for each kind of table."""
-    shards = 1 if placement is None else placement.shards
-    catalog = Catalog(with_residuals(configs, shards))
+    layout = OneDevice(share_arrays) if placement is None else placement
+    catalog = Catalog(with_residuals(configs, layout.shards))
     dynamic, others = by_kind(catalog)
     engine = None
-    if dynamic and placement is None:
-        engine = LocalEngine.of(Catalog(dynamic), share_arrays)
-    elif dynamic and placement is not None:
-        if plan is not None:
+    if dynamic:
+        if plan is not None and placement is not None:
             _check_devices(plan, placement)
-        engine = MeshEngine.of(Catalog(dynamic), placement, plan)
+        engine = HashEngine.of(Catalog(dynamic), layout, plan)
     if engine is not None and not others:
         return engine
-    return MixedEngine(catalog, engine, TTEngine(Catalog(others), placement))
+    return ByKind(catalog, engine, TTEngine(Catalog(others), layout))

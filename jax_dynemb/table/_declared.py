@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines import Engine
-from jax_dynemb.engines.mesh import Placement
+from jax_dynemb.engines import LookupEngine
+from jax_dynemb.engines.hash import HashEngine, Placement
 from jax_dynemb.table import _memory
+from jax_dynemb.table._by_kind import hash_of
 from jax_dynemb.tt import TTConfig
 
 
@@ -21,7 +22,7 @@ class Declared:
       engine: holds the tables and runs the operations.
     """
 
-    engine: Engine
+    engine: LookupEngine
 
     @property
     def tables(self) -> dict[str, Any]:
@@ -72,12 +73,17 @@ class Declared:
     @property
     def placement(self) -> Placement | None:
         """Returns the mesh and how tables lie on it; None on one device."""
-        return getattr(self.engine, "placement", None)
+        return self.engine.placement
 
     @property
     def share_arrays(self) -> bool | None:
         """Whether tables share arrays on one device, as given; False on a mesh."""
-        return getattr(self.engine, "share_arrays", False)
+        return self.engine.share_arrays
+
+    @property
+    def hash_engine(self) -> HashEngine:
+        """Runs what only hash tables can do; see ``hash_of``."""
+        return hash_of(self.engine)
 
     def with_tables(self, tables: Iterable[TableConfig | TTConfig]) -> Self:
         """Holds other tables on the same devices, those of equal names at their places.
@@ -87,7 +93,7 @@ class Declared:
         """
         return self._with_engine(self.engine.with_configs(tables))
 
-    def _with_engine(self, engine: Engine) -> Self:
+    def _with_engine(self, engine: LookupEngine) -> Self:
         new = object.__new__(type(self))
         new.engine = engine
         return new

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb import _ffi
-from jax_dynemb.engines import Engine, States
+from jax_dynemb.engines import LookupEngine, States
+from jax_dynemb.engines.hash import HashEngine
 from jax_dynemb.ops import Ring, on_host
 from jax_dynemb.rows import Exported, Identity
 from jax_dynemb.table import _arguments
@@ -34,7 +35,7 @@ class Departed:
 
     tables: tuple[str, ...]
     rings: Mapping[str, Ring]
-    _engine: Engine = dataclasses.field(repr=False)
+    _engine: HashEngine = dataclasses.field(repr=False)
     counters: Mapping[str, jax.Array] = dataclasses.field(
         default_factory=dict, repr=False
     )
@@ -120,7 +121,7 @@ class Departures(Declared):
                     "Use pin for it, or give it a tier with a store."
                 )
             arrays = self.engine.state_name(name)
-            new[arrays] = self.engine.hold(new[arrays], name, each, lookups)
+            new[arrays] = self.hash_engine.hold(new[arrays], name, each, lookups)
         return new
 
     def departed(self, state: States) -> Departed:
@@ -131,7 +132,7 @@ class Departures(Declared):
         """
         tables, rings = _rings(self.engine, state)
         counters = _copied({name: state[name].counters for name in rings})
-        return Departed(tables, rings, self.engine, counters)
+        return Departed(tables, rings, self.hash_engine, counters)
 
     def take_departed(
         self, state: States, reuse: Departed | None = None
@@ -161,10 +162,12 @@ class Departures(Declared):
             records = _zeros(ring.records) if spare is None else spare
             tier = dataclasses.replace(arrays.tier, departed=Ring(notes, records))
             new[name] = dataclasses.replace(arrays, tier=tier)
-        return new, Departed(tables, rings, self.engine, counters)
+        return new, Departed(tables, rings, self.hash_engine, counters)
 
 
-def _rings(engine: Engine, state: States) -> tuple[tuple[str, ...], dict[str, Ring]]:
+def _rings(
+    engine: LookupEngine, state: States
+) -> tuple[tuple[str, ...], dict[str, Ring]]:
     """Finds the tables that keep evicted rows, and these by the names of arrays."""
     tables = tuple(_above_stores(engine))
     rings = {}
@@ -176,7 +179,7 @@ def _rings(engine: Engine, state: States) -> tuple[tuple[str, ...], dict[str, Ri
     return tables, rings
 
 
-def _above_stores(engine: Engine) -> list[str]:
+def _above_stores(engine: LookupEngine) -> list[str]:
     """Lists the tables that keep evicted rows."""
     tables = engine.catalog.tables.items()
     tiers = {name: getattr(config, "tier", None) for name, config in tables}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -15,8 +15,7 @@ from jaxtyping import Array, Bool, Int32
 
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines import Engine, States
-from jax_dynemb.engines.mesh import ShardedResidual
+from jax_dynemb.engines import LookupEngine, States
 from jax_dynemb.ops import Residual, as_words, is_padding, is_reserved, prepare
 
 Counts = dict[str, Int32[Array, ""]]
@@ -37,22 +36,24 @@ class CountedResidual:
 
 
 def counted_lookup(
-    engine: Engine,
+    engine: LookupEngine,
     state: States,
     ids: Mapping[str, Any],
     inserts: bool,
-    lookup: Callable[[States], tuple[Any, Any, States]],
+    lookup: tuple[Any, ...],
 ) -> tuple[Any, CountedResidual, States]:
     """Looks up, and counts by feature what became of the ids.
 
     Which ids have a row is read before the lookup; the kernels of the lookup need no
     bit for it. On one device the residual says what became of the others. Elsewhere its
     slots stay with the owners, so rows are looked for again. ``inserts`` says whether
-    the lookup may insert rows at all.
+    the lookup may insert rows at all, and ``lookup`` is what it takes behind the state.
     """
     _, before, state = engine.find(state, ids, {})
-    rows, residual, state = lookup(state)
-    alone = residual.features if isinstance(residual, Residual) else {}
+    rows, residual, state = engine.lookup(state, *lookup)
+    # On one device the residual has the slots of all ids.
+    is_alone = isinstance(residual, Residual) and not residual.kept
+    alone = residual.features if is_alone else {}
     after = before
     if not alone:
         _, after, state = engine.find(state, ids, {})
@@ -80,7 +81,7 @@ def counts_of(residual: Any) -> dict[str, Counts]:
     """Returns the counts of a lookup, see ``Tables.feature_stats``."""
     if isinstance(residual, CountedResidual):
         return residual.counts
-    if isinstance(residual, (Residual, ShardedResidual)):
+    if isinstance(residual, Residual):
         raise ValueError(
             "this residual has no counts: call lookup(..., stats=True), and pass the "
             "residual that it returns."

@@ -15,10 +15,12 @@ from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._store_tier import with_room
 from jax_dynemb._table_sizes import MAX_SLOTS
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines import Engine, States, StatsFuture
+from jax_dynemb.engines import LookupEngine, States, StatsFuture
+from jax_dynemb.engines.hash import HashEngine
 from jax_dynemb.engines.shard import larger, without_homes
 from jax_dynemb.ops import TableState
 from jax_dynemb.table._arguments import check_mapping, check_not_donated
+from jax_dynemb.table._by_kind import hash_of
 from jax_dynemb.table._declared import Declared
 from jax_dynemb.table._memory import check_pinned
 
@@ -54,7 +56,7 @@ class Growth(Generic[Described]):
         check_not_donated(state, "grow")
         if self.has_tier:  # otherwise the sizes of many tables take a part of the swap
             self._check_pinned()
-        new, engine = dict(state), self.before.engine
+        new, engine = dict(state), self.before.hash_engine
         for arrays, factors in self.factors.items():
             grown = grown_arrays(engine, factors, state[arrays])
             new[arrays] = engine.grow_homes(state[arrays], grown, dict(factors))
@@ -87,7 +89,7 @@ class Growth(Generic[Described]):
         Returns:
           ``jax.stages.Compiled`` by the name of the arrays. Keep them until ``apply``.
         """
-        engine = self.before.engine
+        engine = self.before.hash_engine
         return {
             arrays: grown_arrays.lower(engine, factors, state[arrays]).compile()
             for arrays, factors in self.factors.items()
@@ -110,7 +112,7 @@ def planned(coll: Described, capacities: Mapping[str, int]) -> Growth[Described]
     check_mapping(capacities, "grow: capacities", "table", configs)
     for name, capacity in capacities.items():
         config = larger(engine.catalog.dynamic_table(name, "grow"), capacity)
-        for other in engine.growing_together(name):
+        for other in coll.hash_engine.growing_together(name):
             configs[other] = with_room(configs[other], config.num_slots)
     factors = {
         name: configs[name].num_buckets // config.num_buckets
@@ -126,7 +128,7 @@ def planned(coll: Described, capacities: Mapping[str, int]) -> Growth[Described]
     return Growth(coll, new, by_arrays)
 
 
-def due(engine: Engine, stats: Stats, before: Stats | None) -> dict[str, int]:
+def due(engine: LookupEngine, stats: Stats, before: Stats | None) -> dict[str, int]:
     """Finds the tables that shall grow, see ``Tables.growth_due``."""
     if isinstance(stats, StatsFuture):
         raise TypeError("growth_due takes numbers: pass stats_async(state).result()")
@@ -147,7 +149,8 @@ def due(engine: Engine, stats: Stats, before: Stats | None) -> dict[str, int]:
         pressed = young if config.evicts else more
         if not config.grows or not (crowded or pressed):
             continue
-        together = [engine.catalog.dynamic[n] for n in engine.growing_together(name)]
+        others = hash_of(engine).growing_together(name)
+        together = [engine.catalog.dynamic[n] for n in others]
         most = min(_most_slots(engine), *(t.max_slots for t in together))
         size = _next_size(config, rows, most)
         if size > config.num_slots:
@@ -155,9 +158,9 @@ def due(engine: Engine, stats: Stats, before: Stats | None) -> dict[str, int]:
     return result
 
 
-def _most_slots(engine: Engine) -> int:
+def _most_slots(engine: LookupEngine) -> int:
     """Returns the slots of the largest table, which int32 numbers on each device."""
-    return MAX_SLOTS if getattr(engine, "placement", None) is None else 1 << 38
+    return MAX_SLOTS if engine.placement is None else 1 << 38
 
 
 def _next_size(config: TableConfig, rows: float, most: float) -> int:
@@ -174,7 +177,9 @@ def _next_size(config: TableConfig, rows: float, most: float) -> int:
 
 
 @kept_jit(0, 1)
-def grown_arrays(engine: Engine, factors: Factors, arrays: TableState) -> TableState:
+def grown_arrays(
+    engine: HashEngine, factors: Factors, arrays: TableState
+) -> TableState:
     """Multiplies the buckets of the tables that lie in some arrays."""
     return engine.grow(arrays, dict(factors))
 
@@ -199,7 +204,7 @@ def abstract_after(growth: Growth, state: Any, programs: Mapping[str, Any]) -> A
     for arrays, program in programs.items():
         shapes = jax.eval_shape(
             functools.partial(
-                grown_arrays, growth.before.engine, growth.factors[arrays]
+                grown_arrays, growth.before.hash_engine, growth.factors[arrays]
             ),
             state[arrays],
         )

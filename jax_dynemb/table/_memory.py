@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines.mesh import Placement
+from jax_dynemb.engines.hash import Placement
 from jax_dynemb.ops import array_shapes
 from jax_dynemb.tt import TTConfig, TTState, core_optimizer
 

@@ -106,12 +106,10 @@ class Operations(Declared):
         if given.is_per_id and ids.sent:
             raise ValueError(_ROUTED)
 
-        def run(state: States) -> tuple[dict[str, jax.Array], Any, States]:
-            return self.engine.lookup(state, batch, ids.weights, given, ids.sent, flags)
-
-        if not stats:
-            return run(state)
-        return counted_lookup(self.engine, state, batch, insert, run)
+        rest = (batch, ids.weights, given, ids.sent, flags)
+        if stats:
+            return counted_lookup(self.engine, state, batch, insert, rest)
+        return self.engine.lookup(state, *rest)
 
     def feature_stats(self, residual: Any) -> dict[str, dict[str, jax.Array]]:
         """Counts what became of the ids of one lookup, by feature; also inside jit.
@@ -267,7 +265,10 @@ class Operations(Declared):
                 )
             if not 0 <= step < 2**31:
                 raise ValueError(f"Table '{name}': step {step} is not in [0, 2**31).")
-            arrays, rows = self.engine.state_name(name), self.engine.counter_rows(name)
+            arrays, rows = (
+                self.engine.state_name(name),
+                self.hash_engine.counter_rows(name),
+            )
             new[arrays] = set_counters(new[arrays], {"step": int(step)}, rows)
         return new
 

@@ -103,7 +103,7 @@ class Reading(RowOperations):
         """
         self._check_counters(state, "get_score")
         dynamic = self.engine.catalog.dynamic
-        counted = {name: self.engine.counted(state, name) for name in dynamic}
+        counted = {name: self.hash_engine.counted(state, name) for name in dynamic}
         return {name: shard.next_score(each) for name, each in counted.items()}
 
     def set_score(self, state: States, scores: Mapping[str, int]) -> States:
@@ -125,7 +125,8 @@ class Reading(RowOperations):
             config = engine.catalog.dynamic_table(name, "set_score")
             refuse_packed([config], "set_score")
             arrays = self.state_name(name)
-            counted, rows = engine.counted(new, name), engine.counter_rows(name)
+            own = self.hash_engine
+            counted, rows = own.counted(new, name), own.counter_rows(name)
             new[arrays] = shard.set_score(config, counted, new[arrays], rows, score)
         return new
 
@@ -155,7 +156,7 @@ class Reading(RowOperations):
                 "score_strategy='lfu', or read its scores as they are."
             )
         _arguments.check_sizes(self.engine, state, [config.name], "use_counts")
-        clock = shard.next_score(self.engine.counted(state, config.name)) - 1
+        clock = shard.next_score(self.hash_engine.counted(state, config.name)) - 1
         return use_counts(np.asarray(scores), config.lfu_halflife or 0, clock)
 
     def stats(self, state: States) -> dict[str, int | float]:

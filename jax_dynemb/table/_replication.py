@@ -16,7 +16,7 @@ from jax_dynemb._ids import PADDING
 from jax_dynemb._is_whole import is_whole
 from jax_dynemb._kept_jit import kept_jit
 from jax_dynemb._kind_of import kind_of
-from jax_dynemb.engines import Engine, States, shard
+from jax_dynemb.engines import LookupEngine, States, shard
 from jax_dynemb.ops import TableState, on_host, read_log
 from jax_dynemb.rows import Exported, Identity, check_ancestor
 from jax_dynemb.table import _arguments, _chunks
@@ -211,7 +211,7 @@ def _with_counters(
     coll: Reading, name: str, state: TableState, delta: Delta
 ) -> TableState:
     """Takes over what the table that a delta is of depends on, beside its rows."""
-    rows = coll.engine.counter_rows(name)
+    rows = coll.hash_engine.counter_rows(name)
     new = shard.set_counters(state, delta.counters or {}, rows)
     types = [(each.shape, each.dtype) for each in new.extra]
     if types != [(each.shape, each.dtype) for each in delta.extra]:
@@ -223,7 +223,7 @@ def _with_counters(
 
 def identity_in(coll: Reading, state: States, name: str) -> Identity | None:
     """Reads which table, run and moment a state is of; waits for the device."""
-    return Identity.of(on_host(coll.engine.counted(state, name).counters))
+    return Identity.of(on_host(coll.hash_engine.counted(state, name).counters))
 
 
 def log_head(coll: Reading, state: States, name: str) -> Head | None:
@@ -255,8 +255,8 @@ def _read_log(
     coll: Reading, state: States, name: str, since_head: Iterable[int] | None
 ) -> tuple[np.ndarray | None, Head]:
     """Reads the keys that were removed since a head, also those that are back."""
-    stamp = shard.counter_values(coll.engine.counted(state, name))["stamp"]
-    log = coll.engine.removed_log(state, name)
+    stamp = shard.counter_values(coll.hash_engine.counted(state, name))["stamp"]
+    log = coll.hash_engine.removed_log(state, name)
     this = (stamp, log.shape[1] - 1)
     since = None if since_head is None else _numbers_of(since_head)
     heads = None if since is None else np.array(since[2:], np.uint64)
@@ -288,7 +288,7 @@ def _delta(
     removed, head = None, log_head(coll, state, name)
     identity = identity_in(coll, state, name)
     until = Mark.after(since, name, clock, head, identity)
-    counters = shard.counter_values(coll.engine.counted(state, name))
+    counters = shard.counter_values(coll.hash_engine.counted(state, name))
     whole = Delta(
         name,
         since,
@@ -363,6 +363,6 @@ def _stored(coll: Reading, state: States, name: str, keys: np.ndarray) -> np.nda
 
 
 @kept_jit(0, 1)
-def _found(engine: Engine, feature: str, state: States, ids: Any) -> jax.Array:
+def _found(engine: LookupEngine, feature: str, state: States, ids: Any) -> jax.Array:
     _, found, _ = engine.find(state, {feature: ids}, {})
     return found[feature]

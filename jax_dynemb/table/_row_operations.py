@@ -40,7 +40,7 @@ class RowOperations(Declared):
           ValueError: slots of another dtype or number of axes.
         """
         self._check_slots("gather", state, slots)
-        return self.engine.gather(state, slots)
+        return self.hash_engine.gather(state, slots)
 
     def scatter(
         self,
@@ -76,12 +76,15 @@ class RowOperations(Declared):
                     f"not {kind_of(each)}: write {{'values': rows}}."
                 )
         may_stay_untrained(slots)
-        return self.engine.scatter(state, slots, rows)
+        return self.hash_engine.scatter(state, slots, rows)
 
     def _check_slots(self, call: str, state: States, slots: Any) -> None:
         _arguments.check_states(self.engine, state, call)
-        tables = self.engine.catalog.tables
-        _arguments.check_mapping(slots, f"{call}: slots", "table", tables)
+        catalog = self.engine.catalog
+        _arguments.check_mapping(slots, f"{call}: slots", "table", catalog.tables)
+        for name in slots:
+            if name in catalog.tables:  # a name of shared arrays is none
+                catalog.dynamic_table(name, call)
 
     def insert(
         self,
@@ -129,7 +132,7 @@ class RowOperations(Declared):
             states = (optimizer_state or {}).get(name, {})
             score = (scores or {}).get(name)
             given = NewRows(each, rows[name], states, score, unique_ids)
-            new[arrays] = self.engine.insert(new[arrays], name, given)
+            new[arrays] = self.hash_engine.insert(new[arrays], name, given)
         return new
 
     def erase(self, state: States, ids: Mapping[str, Any]) -> States:
@@ -146,7 +149,7 @@ class RowOperations(Declared):
           TypeError: ids as for ``lookup``, or something else than a dict by table.
           ValueError: there is no such table, or it is a tensor train.
         """
-        return self._change(state, ids, "erase", self.engine.erase)
+        return self._change(state, ids, "erase", self.hash_engine.erase)
 
     def pin(self, state: States, ids: Mapping[str, Any]) -> States:
         """Keeps the rows of some ids: no eviction and no rule removes them.
@@ -162,7 +165,7 @@ class RowOperations(Declared):
           >>> state = coll.pin(state, {"cat": jde.ids([0, 1])})  # doctest: +SKIP
         """
         return self._change(
-            state, ids, "pin", functools.partial(self.engine.pin, pins=True)
+            state, ids, "pin", functools.partial(self.hash_engine.pin, pins=True)
         )
 
     def unpin(self, state: States, ids: Mapping[str, Any]) -> States:
@@ -175,7 +178,7 @@ class RowOperations(Declared):
           ids: by table name, as for ``erase``.
         """
         return self._change(
-            state, ids, "unpin", functools.partial(self.engine.pin, pins=False)
+            state, ids, "unpin", functools.partial(self.hash_engine.pin, pins=False)
         )
 
     def _change(
@@ -231,7 +234,7 @@ class RowOperations(Declared):
         removed, new = {}, dict(state)
         for name, rule in given.items():
             arrays = self.engine.state_name(name)
-            removed[name], new[arrays] = self.engine.erase_where(
+            removed[name], new[arrays] = self.hash_engine.erase_where(
                 new[arrays], name, rule, dry_run
             )
         return removed, new
@@ -255,7 +258,7 @@ class RowOperations(Declared):
         dynamic = self.engine.catalog.dynamic
         _arguments.check_sizes(self.engine, state, dynamic, "bucket_stats")
         return {
-            name: self.engine.bucket_stats(state[self.engine.state_name(name)], name)
+            name: self.hash_engine.bucket_stats(state[self.state_name(name)], name)
             for name in dynamic
         }
 
@@ -280,7 +283,7 @@ class RowOperations(Declared):
         new = dict(state)
         for name, factor in given.items():
             arrays = self.engine.state_name(name)
-            new[arrays] = self.engine.decay(new[arrays], name, factor)
+            new[arrays] = self.hash_engine.decay(new[arrays], name, factor)
         return new
 
     def clear(self, state: States) -> States:

@@ -14,18 +14,18 @@ from jax_dynemb import _ffi
 from jax_dynemb._seed import seed_words
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
-from jax_dynemb.engines.mesh import (
+from jax_dynemb.engines.hash import (
     Plan,
     make_placement,
     make_plan,
 )
-from jax_dynemb.engines.mixed import MixedEngine
 from jax_dynemb.table import (
     _arguments,
     _declaration,
     _growth,
     _memory,
 )
+from jax_dynemb.table._by_kind import ByKind
 from jax_dynemb.table._departures import Departures
 from jax_dynemb.table._growth import Growth
 from jax_dynemb.table._operations import Operations
@@ -165,7 +165,7 @@ class Tables(Operations, Departures, Replication, Portable):
                 "these Tables have no mesh; give jde.Tables mesh=... or axis_name=..."
             )
         specs: dict[str, Any] = self.placement.state_specs(self.placement.stacks)
-        if isinstance(self.engine, MixedEngine):
+        if isinstance(self.engine, ByKind):
             specs |= self.engine.tensor_train.partition_specs()
         return specs
 

@@ -182,7 +182,7 @@ class Shared:
 
 def _moment(coll: Tables, state: States, table: str) -> tuple[int, int]:
     """The stamp of a table, and how many lookups it has seen; waits for the device."""
-    own = coll.engine.counter_rows(table)
+    own = coll.hash_engine.counter_rows(table)
     counters = counter_values(state[coll.state_name(table)], own)
     return counters["stamp"], counters["lookups"]
 

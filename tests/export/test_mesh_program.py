@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 import jax_dynemb as jde
 from jax_dynemb import _ffi
-from jax_dynemb.engines.mesh import MeshEngine
+from jax_dynemb.engines.hash import HashEngine
 from meshes import grid, mesh_of
 from served import serve
 
@@ -236,8 +236,8 @@ def test_a_device_is_for_tables_of_a_mesh(eight):
 
 def test_rows_on_another_process(eight, monkeypatch):
     coll, state = eight
-    here = MeshEngine.shards
-    monkeypatch.setattr(MeshEngine, "shards", lambda *given: here(*given)[:3])
+    here = HashEngine.shards
+    monkeypatch.setattr(HashEngine, "shards", lambda *given: here(*given)[:3])
     with pytest.raises(ValueError, match=r"'rows' .* 3 of its 8 parts.*on_mesh=True"):
         jde.export.frozen(coll, state)
 

@@ -151,7 +151,7 @@ def test_the_residual_of_a_larger_table_stays_within_this_one(platform):
 @pytest.mark.parametrize("first", [-(2**31), -300, -1, 0, 1, 2, BIG])
 def test_an_export_from_any_bucket(platform, first):
     coll, _, state = make()
-    config, index = coll.engine.local_spec("t"), state["t"].index
+    config, index = coll.engine.stack_of("t").local, state["t"].index
     keys, _, slots, count = _rows.export_batch(
         config, index, jnp.array([first], jnp.int32), 3, jnp.zeros(2, jnp.uint32)
     )
@@ -181,7 +181,7 @@ OFFSETS = {
 @pytest.mark.parametrize("n", [12, 700])
 def test_kernels_stay_within_arrays_whatever_the_offsets(platform, offsets, pooling, n):
     coll, _, state = make(pooling=pooling)
-    config = coll.engine.local_spec("t")
+    config = coll.engine.stack_of("t").local
     layout = FeatureLayout("t", "t", pooling, (n,), (n,), (5,), 0, False)
     given = FeatureInput(
         jde.ids(np.arange(n)), jnp.array(OFFSETS[offsets], jnp.int32), None
@@ -211,7 +211,7 @@ def test_kernels_stay_within_arrays_whatever_the_offsets(platform, offsets, pool
 
 def test_a_feature_without_bags_has_no_gradients(platform):
     coll, residual, state = make(pooling="sum")
-    config = coll.engine.local_spec("t")
+    config = coll.engine.stack_of("t").local
     layout = FeatureLayout("t", "t", "sum", (40,), (40,), (0,), 0, False)
     gradient = FeatureGradient(
         layout,

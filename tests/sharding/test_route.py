@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec
 
 from jax_dynemb import _ffi
-from jax_dynemb.engines.mesh.exchange._route import Route, route
+from jax_dynemb.engines.hash.exchange._route import Route, route
 from jax_dynemb.ops._route import RouteTable
 from meshes import grid
 from oracle import bucket_of, fmix64, hash_of

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.engines.mesh.exchange import saturating_sums
+from jax_dynemb.engines.hash.exchange import saturating_sums
 from jax_dynemb.engines.shard._bucket_stats import _quantile
 from jax_dynemb.engines.shard._totals import saturating_total, total_in_words
 from meshes import mesh_of

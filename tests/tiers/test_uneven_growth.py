@@ -8,7 +8,7 @@ import jax
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.engines.mesh import _growth
+from jax_dynemb.engines.hash.layouts import _mesh_host
 from meshes import mesh_of
 
 
@@ -22,7 +22,7 @@ def test_the_devices_of_the_error_do(monkeypatch):
     def is_shared(array: jax.Array) -> bool:  # as if processes had parts of it
         return len(array.devices()) > 1
 
-    monkeypatch.setattr(_growth, "is_shared", is_shared)
+    monkeypatch.setattr(_mesh_host, "is_shared", is_shared)
     with pytest.raises(NotImplementedError, match="do not come out even") as error:
         grown(6)
     found = re.search(r"Use (\d+) devices", str(error.value))

@@ -15,7 +15,7 @@ from jax_dynemb.engines.shard._departed import hold_rows as hold_rows
 from jax_dynemb.engines.shard._departed import read_rings as read_rings
 from jax_dynemb.engines.shard._due_decay import decays_lookups as decays_lookups
 from jax_dynemb.engines.shard._due_decay import due_factors as due_factors
-from jax_dynemb.engines.shard._due_decay import lookup as lookup
+from jax_dynemb.engines.shard._due_decay import with_due_decay as with_due_decay
 from jax_dynemb.engines.shard._erase_where import ALONE as ALONE
 from jax_dynemb.engines.shard._erase_where import ShardGroup as ShardGroup
 from jax_dynemb.engines.shard._erase_where import erase_where as erase_where

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax_dynemb import ops
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.shard._update import step_of
-from jax_dynemb.ops import FeatureInput, FeatureLayout, Stamps, TableState
+from jax_dynemb.ops import FeatureInput, FeatureLayout, TableState
 
 Inputs = Sequence[tuple[FeatureLayout, FeatureInput]]
 Outputs = list[dict[str, jax.Array]]
@@ -29,22 +29,23 @@ def decays_lookups(table: TableSpec) -> bool:
     return table.optimizer.decays_lookups
 
 
-def lookup(
-    used: Sequence[TableSpec], states: States, inputs: Inputs, numbers: jax.Array
-) -> tuple[Outputs, dict[str, TableState], Stamps]:
-    """See ``ops.lookup``; rows of some tables have the decay that is due.
+def with_due_decay(
+    used: Sequence[TableSpec], states: States, inputs: Inputs, outputs: Outputs
+) -> dict[str, TableState]:
+    """Reads the rows of a lookup again, with the decay that is due.
 
     Args:
       used: the tables of the features.
-      states: by name.
+      states: by name, after the lookup.
       inputs: the features.
-      numbers: what scores are, or the time, by table.
+      outputs: of the lookup; their rows are replaced.
+
+    Returns:
+      The states to go on with.
     """
-    outputs, new, stamps = ops.lookup(used, states, inputs, numbers)
     decaying = {table.name: table for table in used if decays_lookups(table)}
     places = [n for n, (one, _) in enumerate(inputs) if one.table in decaying]
-    if not places:
-        return outputs, new, stamps
+    new = dict(states)
     asked = []
     for n in places:
         layout, given = inputs[n]
@@ -60,7 +61,7 @@ def lookup(
     read, after = ops.find(reading, new, asked)
     for n, output in zip(places, read, strict=True):
         outputs[n] = outputs[n] | {"rows": output["rows"]}
-    return outputs, new | after, stamps
+    return new | after
 
 
 def due_factors(

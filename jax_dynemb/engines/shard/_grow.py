@@ -4,7 +4,7 @@
 
 The high bits of a hash choose the bucket. With ``factor`` times as many buckets, the
 keys of bucket b live in the buckets from ``factor * b`` on. A row keeps its place in
-its bucket. Nothing moves between shards here; see engines/mesh/_growth.py.
+its bucket. Nothing moves between shards here; see engines/hash/layouts.
 """
 
 from __future__ import annotations

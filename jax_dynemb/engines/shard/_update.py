@@ -126,8 +126,13 @@ def check_gradients(d_rows: Any) -> None:
         )
 
 
-def check_table(table: AnyTable, residual: FeatureResidual) -> None:
+def check_table(table: AnyTable, residual: FeatureResidual, name: str) -> None:
     """Refuses the residual of a feature that another collection has looked up.
+
+    Args:
+      table: of the feature in this collection.
+      residual: of the feature.
+      name: of the arrays of the table, as kernels know them.
 
     Raises:
       ValueError: it is of another table, or its rows were pooled in another way.
@@ -135,11 +140,11 @@ def check_table(table: AnyTable, residual: FeatureResidual) -> None:
     layout = residual.layout
     pooling = table.pooling or "none"
     # A layer that differentiates its weights looks rows up one by one and pools them.
-    if layout.table == table.name and layout.pooling in (pooling, "none"):
+    if layout.table == name and layout.pooling in (pooling, "none"):
         return
     raise ValueError(
         f"Feature '{layout.feature}': the residual is of table '{layout.table}' with "
-        f"pooling {layout.pooling!r}, but here the feature is of '{table.name}' with "
+        f"pooling {layout.pooling!r}, but here the feature is of '{name}' with "
         f"{pooling!r}. Pass the residual that this collection's lookup returned."
     )
 

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +20,15 @@ from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._flags import TOUCHING, TRAINING, LookupFlags
 from jax_dynemb.engines._given import Given
 from jax_dynemb.engines._stats_future import StatsFuture, compile_counts
-from jax_dynemb.engines.mesh import Placement
-from jax_dynemb.engines.shard import NewRows, Query, Rule
+from jax_dynemb.engines.hash import OneDevice, Placement
+from jax_dynemb.engines.hash.layouts import Layout
+from jax_dynemb.engines.shard import Query
 from jax_dynemb.engines.tensor_train import _training
-from jax_dynemb.engines.tensor_train._devices import ALL, Devices, OneDevice, OnMesh
-from jax_dynemb.engines.tensor_train._training import CoreGradients, TTResiduals
+from jax_dynemb.engines.tensor_train._training import (
+    ALL,
+    CoreGradients,
+    TTResiduals,
+)
 from jax_dynemb.ops import new_run
 from jax_dynemb.rows import Exported
 
@@ -35,21 +39,25 @@ _CHUNK_IDS = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class TTEngine:
-    """Tensor-train tables on one device, or replicated over a mesh; see ``Engine``.
+    """Tensor-train tables on one device, or replicated over a mesh.
 
     Attributes:
       catalog: the tables by name.
-      placement: the mesh whose devices share batches; None for one device.
+      layout: one device, or a mesh whose devices share batches.
     """
 
     catalog: Catalog[tt.TTConfig]
-    placement: Placement | None
+    layout: Layout
 
     def with_configs(self, configs: Iterable[tt.TTConfig]) -> Self:
         return dataclasses.replace(self, catalog=Catalog(tuple(configs)))
 
-    def _devices(self) -> Devices:
-        return OneDevice() if self.placement is None else OnMesh.here(self.placement)
+    @property
+    def placement(self) -> Placement | None:
+        """Returns the mesh; None on one device."""
+        return None if isinstance(self.layout, OneDevice) else self.layout
+
+    share_arrays = False
 
     # ---- where arrays are --------------------------------------------------------
 
@@ -60,17 +68,6 @@ class TTEngine:
         del table
         return {}
 
-    def counter_rows(self, table: str) -> NoReturn:
-        _refuse("a clock", table)
-
-    def removed_log(self, state: States, table: str) -> NoReturn:
-        del state
-        _refuse("a log of removed keys", table)
-
-    def counted(self, state: States, table: str) -> NoReturn:
-        del state
-        _refuse("a clock", table)
-
     def partition_specs(self) -> dict[str, Any]:
         """Returns a ``PartitionSpec`` for each array of the state."""
         words = (jax.ShapeDtypeStruct(shape, "uint32") for shape in ((2,), (3, 2)))
@@ -80,10 +77,9 @@ class TTEngine:
     # ---- whole tables ------------------------------------------------------------
 
     def init(self, seed: jax.Array) -> States:
-        placement = None if self.placement is None else self.placement.here()
-        shared = placement is not None and placement.spans_processes
-        run = jnp.asarray(new_run(shared, isinstance(seed, Tracer)))
-        return self._devices().replicated(self._made)((seed, run))
+        layout, traced = self.layout.here(), isinstance(seed, Tracer)
+        run = jnp.asarray(new_run(layout.spans_processes, traced))
+        return layout.mapped(self._made, (ALL,), ALL)((seed, run))
 
     def _made(self, words: tuple[jax.Array, jax.Array]) -> States:
         tables = self.catalog.tables.items()
@@ -100,19 +96,6 @@ class TTEngine:
         for name in tables:
             new[name] = tt.cleared(self.catalog.table(name), state[name])
         return new
-
-    def growing_together(self, table: str) -> NoReturn:
-        _refuse("a capacity to grow", table)
-
-    def grow(self, arrays: Any, factors: Mapping[str, int]) -> NoReturn:
-        del arrays
-        _refuse("a capacity to grow", next(iter(factors)))
-
-    def grow_homes(
-        self, before: Any, after: Any, factors: Mapping[str, int]
-    ) -> NoReturn:
-        del before, after
-        _refuse("a capacity to grow", next(iter(factors)))
 
     def stats_async(self, state: States) -> StatsFuture:
         counters = self._read(state)
@@ -181,7 +164,7 @@ class TTEngine:
         flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], TTResiduals, States]:
         del given, sent, flags  # every row is there
-        return _training.lookup(self.catalog, self._devices(), state, ids, weights)
+        return _training.lookup(self.catalog, self.layout.here(), state, ids, weights)
 
     def touch(
         self,
@@ -196,27 +179,27 @@ class TTEngine:
     def find(
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
-        devices, tables = self._devices(), self.catalog
+        layout, tables = self.layout.here(), self.catalog
         configs = _training.configs_by_feature(tables, ids)
-        batch = devices.batch(configs, ids, weights)
-        layout = batch.layout
+        batch = layout.batch(configs, ids, weights)
+        static = batch.layout
 
         def body(states: States, ids: Any, weights: Any) -> Any:
             rows, found = {}, {}
-            for each, given in layout.local(ids, weights):
+            for each, given in static.local(ids, weights):
                 feature, config = each.feature, tables.table(each.table)
                 one, numbers = tt.residual_of(config, each, given)
                 cores = states[config.name].cores
                 rows[feature] = tt.rows_by_residual(config, cores, one, one.weights)
                 flags = each.shaped_as_given(numbers.found.astype("uint8"))
-                found[feature] = layout.whole(given.offsets, flags)
+                found[feature] = static.whole(given.offsets, flags)
             return rows, found
 
         own = _training.states_of(tables, state, ids)
-        run = devices.run(
+        run = layout.mapped(
             body,
             (ALL, batch.ids_specs, batch.weights_specs),
-            (devices.split(), batch.per_id_specs),
+            (layout.split, batch.per_id_specs),
         )
         rows, found = run(own, batch.ids, batch.weights)
         flags = ((f, batch.restored(f, found[f]).astype(bool)) for f in ids)
@@ -237,63 +220,22 @@ class TTEngine:
         hyper: Mapping[str, Mapping[str, Any]],
     ) -> States:
         return _training.apply_gradients(
-            self.catalog, self._devices(), state, residual, d_rows, hyper
+            self.catalog, self.layout.here(), state, residual, d_rows, hyper
         )
 
     def reduce_gradients(
         self, state: States, residual: Any, d_rows: Any
     ) -> tuple[dict[str, CoreGradients], States]:
         return _training.reduce_gradients(
-            self.catalog, self._devices(), state, residual, d_rows
+            self.catalog, self.layout.here(), state, residual, d_rows
         )
 
     def weight_gradients(
         self, state: States, residual: Any, d_rows: Mapping[str, Any]
     ) -> tuple[dict[str, jax.Array], States]:
         return _training.weight_gradients(
-            self.catalog, self._devices(), state, residual, d_rows
+            self.catalog, self.layout.here(), state, residual, d_rows
         )
-
-    # ---- single rows: a tensor train has none ------------------------------------
-
-    def gather(self, state: States, slots: Mapping[str, jax.Array]) -> NoReturn:
-        del state
-        _refuse("slots", next(iter(slots)))
-
-    def scatter(
-        self, state: States, slots: Mapping[str, jax.Array], rows: Any
-    ) -> NoReturn:
-        del state, rows
-        _refuse("slots", next(iter(slots)))
-
-    def insert(self, arrays: Any, table: str, new: NewRows) -> NoReturn:
-        del arrays, new
-        _refuse("rows to insert", table)
-
-    def erase(self, arrays: Any, table: str, ids: Any) -> NoReturn:
-        del arrays, ids
-        _refuse("rows to erase", table)
-
-    def erase_where(
-        self, arrays: Any, table: str, rule: Rule, dry_run: bool
-    ) -> NoReturn:
-        del arrays, rule, dry_run
-        _refuse("rows to erase", table)
-
-    def bucket_stats(self, arrays: Any, table: str) -> NoReturn:
-        del arrays
-        _refuse("buckets", table)
-
-    def decay(self, arrays: Any, table: str, factor: jax.Array) -> NoReturn:
-        del arrays, factor
-        _refuse("counts to decay", table)
-
-
-def _refuse(what: str, table: str) -> NoReturn:
-    raise ValueError(
-        f"Table '{table}' is a tensor train (jde.TTConfig), which stores cores: it has "
-        f"no {what}. Use a jde.TableConfig for that, or leave '{table}' out."
-    )
 
 
 def _check_export(config: tt.TTConfig, query: Query) -> None:

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from jax_dynemb import tt
 from jax_dynemb.engines._catalog import Catalog
+from jax_dynemb.engines.hash.layouts import Layout
 from jax_dynemb.engines.shard import pair_lookups
-from jax_dynemb.engines.tensor_train._devices import ALL, Devices
 
+ALL = PartitionSpec()
 States = dict[str, Any]
 Cores = tuple[jax.Array, ...]
 Tables = Catalog[tt.TTConfig]
@@ -69,26 +71,26 @@ class Sums(NamedTuple):
 
 def lookup(
     tables: Tables,
-    devices: Devices,
+    layout: Layout,
     state: States,
     ids: Mapping[str, Any],
     weights: Mapping[str, Any],
 ) -> tuple[dict[str, jax.Array], TTResiduals, States]:
     """See ``Tables.lookup``."""
-    batch = devices.batch(configs_by_feature(tables, ids), ids, weights)
-    layout = batch.layout
+    batch = layout.batch(configs_by_feature(tables, ids), ids, weights)
+    static = batch.layout
 
     def body(states: States, ids: Any, weights: Any) -> Any:
         rows, residuals, new = {}, {}, dict(states)
         digests: dict[str, jax.Array] = {}
-        for each, given in layout.local(ids, weights):
+        for each, given in static.local(ids, weights):
             feature, config = each.feature, tables.table(each.table)
             one, numbers = tt.residual_of(config, each, given)
             cores = states[config.name].cores
             rows[feature] = tt.rows_by_residual(config, cores, one, one.weights)
             residuals[feature] = one
             sums = jnp.stack([numbers.outside, tt.digest_of(one, numbers)])
-            outside, digest = devices.total(sums)
+            outside, digest = layout.total(sums)
             digests[config.name] = 31 * digests.get(config.name, 0) + digest
             new[config.name] = new[config.name].counted(
                 out_of_range=outside,
@@ -101,9 +103,9 @@ def lookup(
                     residuals[feature] = dataclasses.replace(one, stamp=stamp)
         return rows, TTResiduals(residuals), new
 
-    split = devices.split()
+    split = layout.split
     own = states_of(tables, state, ids)
-    run = devices.run(
+    run = layout.mapped(
         body, (ALL, batch.ids_specs, batch.weights_specs), (split, split, ALL)
     )
     rows, residual, new = run(own, batch.ids, batch.weights)
@@ -113,7 +115,7 @@ def lookup(
 
 def apply_gradients(
     tables: Tables,
-    devices: Devices,
+    layout: Layout,
     state: States,
     residual: Any,
     d_rows: Any,
@@ -133,12 +135,12 @@ def apply_gradients(
 
     call = "apply_gradients"
     return state | _on_sums(
-        tables, devices, state, residual, d_rows, update, numbers, call
+        tables, layout, state, residual, d_rows, update, numbers, call
     )
 
 
 def reduce_gradients(
-    tables: Tables, devices: Devices, state: States, residual: Any, d_rows: Any
+    tables: Tables, layout: Layout, state: States, residual: Any, d_rows: Any
 ) -> tuple[dict[str, CoreGradients], States]:
     """See ``Tables.reduce_gradients``."""
 
@@ -153,13 +155,13 @@ def reduce_gradients(
         return cores, new
 
     call = "reduce_gradients"
-    sums, new = _on_sums(tables, devices, state, residual, d_rows, keep, {}, call)
+    sums, new = _on_sums(tables, layout, state, residual, d_rows, keep, {}, call)
     return sums, state | new
 
 
 def _on_sums(
     tables: Tables,
-    devices: Devices,
+    layout: Layout,
     state: States,
     residual: Any,
     d_rows: Any,
@@ -173,10 +175,7 @@ def _on_sums(
     for name, several in _by_table(tables, residuals).items():
         tt.check_moments(tables.table(name), state[name], several, call)
     gradients = [
-        {
-            f: devices.padded(r.layout, _stacked(r), d[f])
-            for f, r in one.features.items()
-        }
+        {f: layout.padded(r.layout, _stacked(r), d[f]) for f, r in one.features.items()}
         for one, d in pairs
     ]
     features = {f for one in residuals for f in one.features}
@@ -197,13 +196,13 @@ def _on_sums(
                 sums[name] = more
         new = {}
         for name, several in _by_table(tables, residuals).items():
-            cores, skipped, rows = jax.tree.map(devices.total, sums[name])
+            cores, skipped, rows = jax.tree.map(layout.total, sums[name])
             new[name] = Sums(cores, skipped, rows, tt.fitting(states[name], several))
         return use(states, new, hyper)
 
-    specs = [devices.split(_stacked_axes(one)) for one in residuals]
+    specs = [layout.split_behind(_stacked_axes(one)) for one in residuals]
     own = states_of(tables, state, features)
-    run = devices.run(body, (ALL, specs, specs, ALL), ALL)
+    run = layout.mapped(body, (ALL, specs, specs, ALL), ALL)
     return run(own, residuals, gradients, hyper)
 
 
@@ -264,7 +263,7 @@ def _stacked_axes(residuals: TTResiduals) -> int:
 
 def weight_gradients(
     tables: Tables,
-    devices: Devices,
+    layout: Layout,
     state: States,
     residual: TTResiduals,
     d_rows: Mapping[str, Any],
@@ -272,23 +271,26 @@ def weight_gradients(
     """See ``Tables.weight_gradients``."""
     features = {f: r for f, r in residual.features.items() if r.layout.weighted}
     own = states_of(tables, state, features)
-    gradients = {f: devices.padded(r.layout, 0, d_rows[f]) for f, r in features.items()}
+    gradients = {f: layout.padded(r.layout, 0, d_rows[f]) for f, r in features.items()}
+    inside = layout.is_inside()
 
     def body(states: States, features: Any, gradients: Any) -> Any:
         result = {}
         for feature, each in features.items():
             config = tables.config_of(feature)
             per_id = _of_weights(config, states[config.name], each, gradients[feature])
-            result[feature] = devices.whole(each.offsets, per_id)
+            if not inside:
+                per_id = layout.whole(each.offsets, per_id)
+            result[feature] = per_id
         return result
 
-    split = devices.split()
-    specs = {f: devices.per_id_spec(r.offsets) for f, r in features.items()}
-    result = devices.run(body, (ALL, split, split), specs)(own, features, gradients)
+    split = layout.split
+    specs = {f: layout.per_id_spec(r.offsets) for f, r in features.items()}
+    result = layout.mapped(body, (ALL, split, split), specs)(own, features, gradients)
     for feature, each in features.items():
         if each.offsets is None:
             rows = jnp.shape(d_rows[feature])[0]
-            result[feature] = devices.cut(result[feature], rows)
+            result[feature] = layout.cut(result[feature], rows)
     return OrderedDict((f, result[f]) for f in features), state
 
 

@@ -157,8 +157,8 @@ def bring_up(states: States, place: Place, store: Store) -> tuple[Any, str]:
     held = _keys(coll, states, name)
     keys = store.keys()
     keys = keys[~np.isin(keys, held)]
-    arrays, own = coll.state_name(name), coll.engine.counter_rows(name)
-    clock = counter_values(coll.engine.counted(states, name))["clock"]
+    arrays, own = coll.state_name(name), coll.hash_engine.counter_rows(name)
+    clock = counter_values(coll.hash_engine.counted(states, name))["clock"]
     new = insert_chunks(coll, name, states[arrays], _chunks(store, keys))
     if _latest(store, keys, place) <= clock:  # no lookup has come since
         new = set_counters(new, {"clock": clock}, own)

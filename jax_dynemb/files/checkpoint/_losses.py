@@ -21,10 +21,10 @@ def warn_of_losses(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) -> 
       places: of its tables.
     """
     for place in places.values():
-        engine = place.coll.engine
+        coll = place.coll
         counters = leaves.get((*place.arrays, "counters"))
-        dynamic = place.name in engine.catalog.dynamic
+        dynamic = place.name in coll.engine.catalog.dynamic
         if not dynamic or not getattr(counters, "is_fully_addressable", False):
             continue
-        own = np.asarray(counters)[engine.counter_rows(place.name)]
+        own = np.asarray(counters)[coll.hash_engine.counter_rows(place.name)]
         shard.warn_of_losses(place.config, shard.counter_totals(own))

@@ -268,7 +268,7 @@ def _extend_lineages(
     for place in places.values():
         path = (*place.arrays, "counters")
         if path in plan.directly:
-            rows = place.coll.engine.counter_rows(place.name)
+            rows = place.coll.hash_engine.counter_rows(place.name)
             of_arrays.setdefault(path, []).append(rows)
     for path, tables in of_arrays.items():
         words = np.array(on_host(leaves[path]))
@@ -300,7 +300,7 @@ def _count_pins(
         index = _stored.open_table(folder, fields, "/".join(at)).index()
         pinned = sum(int(np.count_nonzero(scores & PIN)) for _, scores in index)
         words = np.array(on_host(leaves[path]))
-        own = words.view(np.uint64)[place.coll.engine.counter_rows(place.name)]
+        own = words.view(np.uint64)[place.coll.hash_engine.counter_rows(place.name)]
         own[0, column] = pinned
         leaves[path] = _like(leaves[path], words)
 

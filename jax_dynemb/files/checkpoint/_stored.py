@@ -17,7 +17,7 @@ import numpy as np
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb._store_tier import StoreTier
-from jax_dynemb.engines.mesh import join_columns
+from jax_dynemb.engines.hash import join_columns
 from jax_dynemb.engines.shard import counter_values, set_counters
 from jax_dynemb.files.checkpoint._arrays import StoredArray
 from jax_dynemb.files.checkpoint._checksums import of_checkpoint
@@ -269,7 +269,7 @@ def fill(
         carried["step"] = 0  # Adam's bias correction counts from here
     coll, name = place.coll, place.name
     arrays = {coll.state_name(name): state}
-    left = stored.rows - counter_values(coll.engine.counted(arrays, name))["rows"]
+    left = stored.rows - counter_values(coll.hash_engine.counted(arrays, name))["rows"]
     carried["evicted"] = stored.counters["evicted"] + left
     if "scores" not in fresh:
         carried["clock"] = stored.counters["clock"]
@@ -282,7 +282,7 @@ def fill(
                 "without allow_drop=True."
             ]
         )
-    return set_counters(state, carried, coll.engine.counter_rows(name)), notes
+    return set_counters(state, carried, coll.hash_engine.counter_rows(name)), notes
 
 
 def _since_the_start(stored: StoredTable) -> dict[str, int]:

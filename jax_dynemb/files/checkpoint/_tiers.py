@@ -47,8 +47,7 @@ def _rows_of_all(
     """Reads the rows of tables that share arrays, as these lie there."""
     result: tuple[np.ndarray, dict[str, np.ndarray]] | None = None
     for place in sharing:
-        engine: Any = place.coll.engine
-        dynamic = getattr(engine, "dynamic", engine)
+        dynamic = place.coll.hash_engine
         states = {place.coll.state_name(place.name): state}
         read = shard.rows_in_order(dynamic.shards(states, place.name))
         where = dynamic.extent(place.name)

@@ -129,9 +129,9 @@ class _Reader:
             scores=self._takes_scores,
         )
         arrays = {self._coll.state_name(self.name): new}
-        counted = self._coll.engine.counted(arrays, self.name)
+        counted = self._coll.hash_engine.counted(arrays, self.name)
         self._note_losses(counter_values(counted)["rows"])
-        rows = self._coll.engine.counter_rows(self.name)
+        rows = self._coll.hash_engine.counter_rows(self.name)
         return set_counters(new, self._counters(counted), rows)
 
     def _chunks(self, advance: Any) -> Iterator[Exported]:

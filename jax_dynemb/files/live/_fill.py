@@ -21,7 +21,7 @@ def clear_table(coll: Tables, name: str, state: TableState) -> TableState:
     clear = jax.jit(
         _cleared, static_argnums=(0, 1), donate_argnums=2, out_shardings=places
     )
-    rows = coll.engine.counter_rows(name)
+    rows = coll.hash_engine.counter_rows(name)
     lineage = extended_numbers({}, new_run(is_shared(state.counters)))
     return set_counters(clear(coll, name, state), {"clock": 0} | lineage, rows)
 

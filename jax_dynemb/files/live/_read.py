@@ -29,7 +29,7 @@ def live_table(coll: Tables, state: States, name: str) -> StoredTable:
     config: Any = coll.tables[name]
     if not isinstance(config, TableConfig):
         return _tensor_train(coll, state, config)
-    counters = counter_values(coll.engine.counted(state, name))
+    counters = counter_values(coll.hash_engine.counted(state, name))
     schema = Schema.of(config, counters["step"])
     return StoredTable(
         schema=dataclasses.replace(schema, hash_seed=config.hash_seed),

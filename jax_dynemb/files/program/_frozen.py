@@ -18,8 +18,7 @@ from jax_dynemb._row_formats import row_format_of
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
-from jax_dynemb.engines.mesh import MeshEngine, Stack
-from jax_dynemb.engines.mixed import MixedEngine
+from jax_dynemb.engines.hash import Stack
 from jax_dynemb.engines.shard import Rule, Shards, joined_counters
 from jax_dynemb.files.live import check_collection
 from jax_dynemb.ops import (
@@ -148,9 +147,6 @@ def _on_one_device(
     if device is None:
         assert isinstance(placement.mesh, jax.sharding.Mesh)  # outside of shard_map
         device = placement.mesh.devices.flat[0]
-    engine = coll.engine
-    if isinstance(engine, MixedEngine):
-        engine = engine.dynamic
     states = {}
     for name, table in coll.tables.items():
         if not isinstance(table, TableConfig):
@@ -159,9 +155,8 @@ def _on_one_device(
                 state[name],
             )
             continue
-        assert isinstance(engine, MeshEngine)
         stack = placement.stack_of(name)
-        shards = engine.shards(state, name)
+        shards = coll.hash_engine.shards(state, name)
         _check_all_here(table, stack, len(shards))
         if stack.sharding == "column_wise":
             joined = _columns_joined(shards, device)

@@ -73,7 +73,7 @@ def safetensors(
             new[arrays], more = _with_step(coll, name, new[arrays], table)
             new[arrays], changed = with_counter(coll, name, new[arrays], table)
             more += [*changed, *_older_counts(coll, name, series[name])]
-            rows = counter_values(coll.engine.counted(new, name))["rows"]
+            rows = counter_values(coll.hash_engine.counted(new, name))["rows"]
             notes += [f"Table '{name}': {note}" for note in more]
             notes += lost_rows(name, rows, table.rows)
     return Imported(new, counters, tuple(notes))
@@ -98,7 +98,7 @@ def _with_step(
             f"its optimizer starts fresh: {step} updates came before, but the files "
             "hold no states of rows."
         ]
-    return set_counters(state, {"step": step}, coll.engine.counter_rows(name)), []
+    return set_counters(state, {"step": step}, coll.hash_engine.counter_rows(name)), []
 
 
 def _older_counts(coll: Tables, name: str, series: Series) -> list[str]:

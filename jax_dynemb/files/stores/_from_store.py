@@ -65,7 +65,7 @@ def from_store(
             _chunks(store, keys),
             scores=scores,
         )
-        rows = counter_values(coll.engine.counted(new, name))["rows"]
+        rows = counter_values(coll.hash_engine.counted(new, name))["rows"]
         notes += lost_rows(name, rows, len(keys))
         if isinstance(config.admission, Frequency):
             notes.append(
