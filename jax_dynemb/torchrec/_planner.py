@@ -32,6 +32,7 @@ class Topology(planner.Topology):
         which takes a quarter of a minute to two.
 
     Raises:
+      TypeError: the device is no name.
       ValueError: there are fewer devices, or some of the numbers are missing.
     """
 
@@ -44,6 +45,11 @@ class Topology(planner.Topology):
         local_world_size: int | None = None,
         **numbers: Any,
     ):
+        if not isinstance(compute_device, str | None):
+            raise TypeError(
+                f"Topology: compute_device is {compute_device!r}: TorchRec's order is "
+                "world_size, compute_device, hbm_cap. Write names for the numbers."
+            )
         given = {
             "compute_device": compute_device,
             "hbm_cap": hbm_cap,

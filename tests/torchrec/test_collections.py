@@ -206,7 +206,9 @@ def test_small_tables_lie_on_every_device():
 
 def test_a_plan_takes_configs_of_torchrec():
     configs = [T.EmbeddingBagConfig(n, 32, f"t{n}") for n in (3, 4000)]
-    planner = T.EmbeddingShardingPlanner(T.Topology(8, 10**9, 1e12, 1e11), 64)
+    planner = T.EmbeddingShardingPlanner(
+        T.Topology(8, "cpu", 10**9, hbm_mem_bw=1e12, intra_host_bw=1e11), 64
+    )
     plan = planner.plan(configs)
     assert [t.table for t in plan.tables] == ["t3", "t4000"]
     assert plan == planner.plan([config.to_table() for config in configs])

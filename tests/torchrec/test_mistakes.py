@@ -346,6 +346,8 @@ def test_what_torchrec_does_in_another_way_says_how():
         T.Topology(world_size=800)
     with pytest.raises(ValueError, match="1 of tpu cannot be measured"):
         T.Topology(1, "tpu")
+    with pytest.raises(TypeError, match="order is world_size, compute_device"):
+        T.Topology(8, 10**9, 1e12, 1e11)  # pyright: ignore
 
 
 def test_exact_regions_say_once_that_they_compile(caplog):

@@ -31,6 +31,8 @@ from jax_dynemb.torchrec.sparse.jagged_tensor import (
     KeyedTensor,
 )
 
+from tests.meshes import mesh_of
+
 DRAW = np.random.default_rng(0)
 A, B, C = (DRAW.normal(size=(2, n)).astype(np.float32) for n in (3, 1, 2))
 
@@ -198,3 +200,20 @@ def test_processed_bags_are_weighted_and_pooled(form):
     function, collection = model.split()
     apart = collection(function(extra))
     np.testing.assert_allclose(apart.values(), out.values(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_batches_without_entries_or_without_bags_have_rows_of_none(devices):
+    options = {} if devices == 1 else {"mesh": mesh_of(devices)}
+    rngs = nnx.Rngs(0)
+    ebc = EmbeddingBagCollection(
+        [table(EmbeddingBagConfig, "t", ["f"])], rngs=rngs, **options
+    )
+    ec = EmbeddingCollection([table(EmbeddingConfig, "t", ["f"])], rngs=rngs, **options)
+    for bags in (8, 0):
+        batch = kjt("f", lengths=[0] * bags, values=np.zeros(0, np.int64))
+        for train in (True, False):
+            pooled = ebc(batch, train=train)["f"]
+            assert pooled.shape == (bags, 4) and not np.asarray(pooled).any()
+            rows = ec(batch, train=train)["f"]
+            assert rows.values().shape == (0, 4) and rows.lengths().shape == (bags,)

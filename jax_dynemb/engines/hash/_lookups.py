@@ -138,7 +138,7 @@ class Lookups(HashTables):
             shaped, flags = {}, {}
             for each, given in inputs:
                 name = each.feature
-                shaped[name] = rows[name].reshape(*each.rows_shape, -1)
+                shaped[name] = _in_shape(rows[name], each)
                 flag = each.shaped_as_given(found[name])
                 flags[name] = static.whole(given.offsets, flag)
             return shaped, flags, new
@@ -263,12 +263,17 @@ def _of_tables(inputs: Inputs, tables: Sequence[TableSpec]) -> Inputs:
     return [each for each in inputs if each[0].table in names]
 
 
+def _in_shape(rows: jax.Array, layout: Layout) -> jax.Array:
+    """Returns rows in the shape of a call, which may have none: so no -1 here."""
+    return rows.reshape(*layout.rows_shape, rows.shape[-1])
+
+
 def _in_order(
     inputs: Inputs, rows: Mapping[str, jax.Array], features: Mapping[str, Any]
 ) -> tuple[dict[str, jax.Array], dict[str, Any]]:
     """Returns rows in the shapes of a call and residuals, in the order of features."""
     layouts = [layout for layout, _ in inputs]
-    shaped = {f.feature: rows[f.feature].reshape(*f.rows_shape, -1) for f in layouts}
+    shaped = {f.feature: _in_shape(rows[f.feature], f) for f in layouts}
     ordered = [(f.feature, features[f.feature]) for f in layouts]
     return shaped, OrderedDict(ordered)
 
