@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
+from jax_dynemb.engines.shard import _tier
 from support import assert_same_rows, export, gradients
 
 TABLE = jde.TableConfig("t", 5, 512, optimizer=jde.optim.adam(0.01))
@@ -52,6 +53,27 @@ def test_any_tier_to_any_other(platform, tmp_path, before, after):
         export(other, train(other, restored, seeds), "t"),
         export(coll, train(coll, state, seeds), "t"),
     )
+
+
+@pytest.mark.parametrize("chunk_bytes", [1 << 28, 1 << 12])
+def test_a_save_reads_the_slots_that_there_are(tmp_path, monkeypatch, chunk_bytes):
+    """In chunks of one size, which are not larger than the table."""
+    read, seen = _tier._read, []
+
+    def noted(table, state, slots):
+        seen.append(len(slots))
+        return read(table, state, slots)
+
+    monkeypatch.setattr(_tier, "_read", noted)
+    monkeypatch.setattr(_tier, "_CHUNK_BYTES", chunk_bytes)
+    coll = collection("four")
+    state = train(coll, coll.init(0), range(2))
+    jde.checkpoint.save(tmp_path, 1, state, tables=coll, wait=True)
+    assert (
+        len(set(seen)) == 1 and TABLE.capacity <= sum(seen) < TABLE.capacity + seen[0]
+    )
+    back = jde.checkpoint.restore(tmp_path, coll.init(9), tables=coll).tree
+    assert_same_rows(export(coll, back, "t"), export(coll, state, "t"))
 
 
 def test_another_capacity_inserts_again(platform, tmp_path):

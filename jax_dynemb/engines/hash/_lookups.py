@@ -263,7 +263,7 @@ def _of_tables(inputs: Inputs, tables: Sequence[TableSpec]) -> Inputs:
     return [each for each in inputs if each[0].table in names]
 
 
-def _in_shape(rows: jax.Array, layout: Layout) -> jax.Array:
+def _in_shape(rows: jax.Array, layout: ops.FeatureLayout) -> jax.Array:
     """Returns rows in the shape of a call, which may have none: so no -1 here."""
     return rows.reshape(*layout.rows_shape, rows.shape[-1])
 
