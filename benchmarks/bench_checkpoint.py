@@ -33,8 +33,8 @@ from rich.console import Console
 from rich.table import Table
 
 import jax_dynemb as jde
-from jax_dynemb.files.checkpoint import _checksums
-from jax_dynemb.files.dynamicemb import lossless_capacity
+from jax_dynemb._src.files.checkpoint import checksums as _checksums
+from jax_dynemb._src.files.dynamicemb import lossless_capacity
 
 DIM = 128
 PARTS = ("checkpoint", "plain", "export")

@@ -72,7 +72,7 @@ def main() -> None:
     from jax.sharding import Mesh
 
     import jax_dynemb as jde
-    from jax_dynemb.planner import _probes
+    from jax_dynemb._src.planner import probes as _probes
 
     if options.clock == "cpu":
         cores = len(os.sched_getaffinity(0))
@@ -277,7 +277,7 @@ class _Step:
 
     def run(self) -> None:
         """Runs a round of steps, after all ids have rows."""
-        from jax_dynemb.planner._probes import timed_rounds
+        from jax_dynemb._src.planner.probes import timed_rounds
 
         taken = timed_rounds(self._several, self._init(), self._batches, 1)
         self._rounds += [seconds / self._count for seconds in taken]

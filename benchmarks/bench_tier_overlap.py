@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jax.experimental import compute_on as compute_on_module
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
+from jax_dynemb._src import ffi as _ffi
 from suite.workloads import Case
 from tiers.stream import Stream
 from tiers.training import Training

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb import ops
+from jax_dynemb._src import ops
 
 
 def pair_rows(

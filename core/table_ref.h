@@ -22,7 +22,7 @@ constexpr int kGivenBytes = kBucketCapacity * 8;    // behind a bucket of a cust
 constexpr int kMaxStates = 4;                       // optimizer arrays of one table
 
 // Places in a row of the counters of a table, 64 bits each. There is a row for every shard that the
-// table may be cut into, so a shard has one or more. Events (EVENTS in engines/shard/_counters.py:
+// table may be cut into, so a shard has one or more. Events (EVENTS in engines/shard/counters.py:
 // rows, inserted, evicted, hits, ...) are counted in a shard's first row and are the sum over all
 // rows; every other number is the same in each row (set_in_each_row).
 enum Counter : int32_t {

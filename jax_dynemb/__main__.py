@@ -15,7 +15,8 @@ from rich.markup import escape
 from rich.table import Table
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi, commands
+from jax_dynemb._src import commands
+from jax_dynemb._src import ffi as _ffi
 
 # A command is a function of the parsed arguments that returns the exit status; the
 # first line of its docstring is its help.

@@ -128,7 +128,7 @@ def _slow_ones_first(items: list[pytest.Item], workers: int) -> list[pytest.Item
 @functools.cache
 def _has_cuda() -> bool:
     """Whether a CUDA device and the CUDA module are both there."""
-    from jax_dynemb import _ffi
+    from jax_dynemb._src import ffi as _ffi
 
     try:
         jax.devices("cuda")

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
+from jax_dynemb._src import ffi as _ffi
 from jax_dynemb.lifecycle import Rule
 from oracle import ReferenceTables, bucket_of
 

@@ -14,10 +14,11 @@ import ast
 import dataclasses
 import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 PACKAGE = "jax_dynemb"
+INSIDE = "_src"  # of the package: all that is not for users
 
 # ---- the floors ----------------------------------------------------------------------
 
@@ -52,36 +53,36 @@ CORE_EXCEPTIONS = {
 }
 DEVICE_GUARDS = ("__CUDA_ARCH__", "__CUDACC__")
 
-# Modules and folders of the package; the longest name that fits counts. A new one must
-# be given its floor here.
+# Modules and folders of _src; the longest name that fits counts. A new one must be
+# given its floor here.
 PYTHON_FLOORS = {
-    "_version": 0,
-    "_ffi": 3,
+    "ffi": 3,
     # Leaves: data and checks that every floor above may use.
-    "_checked_fields": 3,
-    "_compiler_options": 3,
-    "_dynamicemb_options": 3,
-    "_hash_ids": 3,
-    "_is_whole": 3,
-    "_kept_jit": 3,
-    "_kind_of": 3,
-    "_names": 3,
-    "_ids": 3,
-    "_removal_options": 3,
-    "_scores": 3,
-    "_row_formats": 3,
-    "_seed": 3,
-    "_shardings": 3,
-    "_table_sizes": 3,
-    "_spec": 3,
+    "checked_fields": 3,
+    "compiler_options": 3,
+    "dynamicemb_options": 3,
+    "earlier_paths": 3,
+    "hash_ids": 3,
+    "is_whole": 3,
+    "kept_jit": 3,
+    "kind_of": 3,
+    "names": 3,
+    "ids": 3,
+    "removal_options": 3,
+    "scores": 3,
+    "row_formats": 3,
+    "seed": 3,
+    "shardings": 3,
+    "table_sizes": 3,
+    "spec": 3,
     "admission": 3,
     "config": 3,
     "initializers": 3,
     "jagged": 3,
     "metrics": 3,
-    "_host_tier": 3,  # where a row lies is a part of its table's configuration
-    "_store_identity": 3,
-    "_store_tier": 3,
+    "host_tier": 3,  # where a row lies is a part of its table's configuration
+    "store_identity": 3,
+    "store_tier": 3,
     "pipeline": 3,
     "optim": 3,  # how a row is updated is a part of its table's configuration
     "rows": 3,  # rows as data: engines and storage tiers stream them
@@ -110,14 +111,16 @@ PYTHON_FLOORS = {
     "files.stores": 8,
     "nnx.fast_path": 8,
     "torchrec": 8,
-    "checkpoint": 8,
-    "export": 8,
-    "import_": 8,
     "commands": 8,
     "testing": 8,
     "distributed": 8,
-    "__main__": 9,
-    "__init__": 9,
+}
+# Modules that other packages may import beside the names of the package itself.
+OPEN = {
+    "engines.hash.exchange",
+    "engines.hash.layouts",
+    "nnx.interface",
+    "optim.interface",
 }
 # The tests' oracle stands beside the floors: it shares no code with what it checks.
 ORACLE = "tests/oracle"
@@ -183,7 +186,7 @@ def module_parts(path: Path, package_root: Path) -> list[str]:
 
 
 def imported_names(
-    tree: ast.AST, parts: list[str], package: str = PACKAGE
+    tree: ast.AST, parts: list[str], package: str = f"{PACKAGE}.{INSIDE}"
 ) -> Iterator[tuple[int, list[str]]]:
     """Yields (line, absolute dotted name as a list) for each name imported."""
     for node in ast.walk(tree):
@@ -193,18 +196,45 @@ def imported_names(
         elif isinstance(node, ast.ImportFrom):
             base = node.module.split(".") if node.module else []
             if node.level:
-                base = [package, *parts[: len(parts) - node.level], *base]
+                base = [*package.split("."), *parts[: len(parts) - node.level], *base]
             for alias in node.names:
                 yield node.lineno, [*base, alias.name]
 
 
 def check_python(root: Path) -> Iterator[str]:
     """Yields one sentence for each import that leaves its floor."""
-    package_root = root / PACKAGE
+    package_root = root / PACKAGE / INSIDE
+    exported = {
+        module_name(path, package_root): exported_names(path)
+        for path in package_root.rglob("*.py")
+    }
     for path in sorted(package_root.rglob("*.py")):
         parts = module_parts(path, package_root)
         tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-        yield from check_module(tree, path.relative_to(root), parts)
+        if parts != ["__init__"]:
+            yield from check_module(tree, path.relative_to(root), parts, exported)
+
+
+def exported_names(path: Path) -> set[str]:
+    """Returns the names that a package shows; none of a module."""
+    if path.name != "__init__.py":
+        return set()
+    body = ast.parse(path.read_text(encoding="utf-8"), str(path)).body
+    imports = [node for node in body if isinstance(node, ast.ImportFrom)]
+    return {alias.asname or alias.name for node in imports for alias in node.names}
+
+
+def check_faces(root: Path) -> Iterator[str]:
+    """Yields one sentence for each statement of a public module that is no import."""
+    for path in sorted((root / PACKAGE).rglob("*.py")):
+        name = path.relative_to(root)
+        if INSIDE in name.parts or path.name in ("__main__.py", "_version.py"):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        for node in tree.body[1:] if ast.get_docstring(tree) else tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                where = f"{name}:{node.lineno}: {node.name}"
+                yield f"{where}: a public module lists names; move it to {INSIDE}/."
 
 
 def check_oracle(root: Path) -> Iterator[str]:
@@ -219,7 +249,7 @@ def check_oracle(root: Path) -> Iterator[str]:
 
 def check_circles(root: Path) -> Iterator[str]:
     """Yields one sentence for each circle of imports, of packages or of modules."""
-    package_root = root / PACKAGE
+    package_root = root / PACKAGE / INSIDE
     files = {module_name(p, package_root) for p in package_root.rglob("*.py")}
     for names in (set(PYTHON_FLOORS), files):
         edges = import_edges(package_root, names)
@@ -238,8 +268,9 @@ def import_edges(package_root: Path, names: set[str]) -> dict[str, set[str]]:
         own = longest_prefix(module_name(path, package_root).split("."), names)
         tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
         for _, imported in imported_names(tree, parts):
-            target = longest_prefix(imported[1:], names)
-            if imported[0] == PACKAGE and own and target and own != target:
+            target = longest_prefix(imported[2:], names)
+            inside = imported[:2] == [PACKAGE, INSIDE]
+            if inside and own and target and own != target:
                 edges.setdefault(own, set()).add(target)
     return edges
 
@@ -271,7 +302,9 @@ def longest_prefix(parts: list[str], names: Collection[str]) -> str | None:
     return next((name for name in dotted if name in names), None)
 
 
-def check_module(tree: ast.AST, name: Path, parts: list[str]) -> Iterator[str]:
+def check_module(
+    tree: ast.AST, name: Path, parts: list[str], exported: Mapping[str, set[str]]
+) -> Iterator[str]:
     """Yields the violations of one module."""
     own = known_module(parts)
     if own is None:
@@ -285,22 +318,29 @@ def check_module(tree: ast.AST, name: Path, parts: list[str]) -> Iterator[str]:
             if lowest is not None and PYTHON_FLOORS.get(own, 0) < lowest:
                 yield f"{where}: {imported[0]} is for floor {lowest} and above."
             continue
-        if hidden := hidden_module(parts, imported[1:]):
-            yield f"{where}: '{hidden}' is private; import the name from its package."
-        # What is no module is one of the names that the package itself shows.
-        yield from check_edge(where, own, known_module(imported[1:]) or "__init__")
-
-
-def hidden_module(parts: list[str], imported: list[str]) -> str | None:
-    """Returns the private module of another package that an import names, if any."""
-    for length in range(2, len(imported) + 1):
-        package, module = imported[: length - 1], imported[:length]
-        public = not module[-1].startswith("_") or module[-1].startswith("__")
-        if public or ".".join(module) in PYTHON_FLOORS:
+        if imported[1:2] == ["_version"]:
             continue
-        if parts[: len(package)] == package:
+        if imported[1:2] != [INSIDE]:
+            yield f"{where}: it is for users; import the name from {PACKAGE}.{INSIDE}."
+            continue
+        if hidden := hidden_module(parts, imported[2:], exported):
+            yield f"{where}: '{hidden}' is private; import the name from its package."
+        if target := known_module(imported[2:]):
+            yield from check_edge(where, own, target)
+
+
+def hidden_module(
+    parts: list[str], imported: list[str], exported: Mapping[str, set[str]]
+) -> str | None:
+    """Returns the module of another package that an import names, if any."""
+    for length in range(2, len(imported) + 1):
+        package, module = imported[: length - 1], ".".join(imported[:length])
+        if module not in exported or module in OPEN or module in PYTHON_FLOORS:
+            continue
+        is_shown = imported[length - 1] in exported.get(".".join(package), ())
+        if parts[: len(package)] == package or (length == len(imported) and is_shown):
             return None
-        return ".".join(module)
+        return module
     return None
 
 
@@ -318,7 +358,7 @@ def check_edge(where: str, own: str, target: str) -> Iterator[str]:
 def main(arguments: list[str]) -> int:
     """Checks the repository; returns the exit status."""
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
-    checks = (check_cpp, check_python, check_oracle, check_circles)
+    checks = (check_cpp, check_python, check_faces, check_oracle, check_circles)
     violations = [violation for check in checks for violation in check(root)]
     for violation in violations:
         print(violation)

@@ -131,7 +131,7 @@ enum PartField : int32_t {
 //   pair_gradients  in: prefix, suffix, starts, of_suffix, d_rows   out: d_prefix, d_suffix
 // promote, fetch, write_back, depart, tier_rows and tier_gather: docs/decisions/tiers.md.
 // write_back has no scratch, which would lie in device memory beside results in host memory. The
-// last operand of every call is a number that is not read (jax_dynemb/ops/_call.py); the last
+// last operand of every call is a number that is not read (jax_dynemb/_src/ops/call.py); the last
 // result is scratch memory, uint8[n]; n may be 0.
 // Every table buffer of a call that changes the table is both operand and result.
 

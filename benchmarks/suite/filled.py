@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
-from jax_dynemb.ops import TableState
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.ops import TableState
 from suite.job import FULL, WIDTHS, Job
 from suite.workloads import Case
 

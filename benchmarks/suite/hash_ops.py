@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi, ops
-from jax_dynemb._spec import TableSpec
-from jax_dynemb.ops import prepare
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src import ops
+from jax_dynemb._src.ops import prepare
+from jax_dynemb._src.spec import TableSpec
 
 SLOTS_ONLY = "find_or_insert, slots only"
 UNIQUE = "insert_or_assign, unique ids"

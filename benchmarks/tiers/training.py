@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
+from jax_dynemb._src import ffi as _ffi
 from suite.workloads import Case
 from tiers.stream import Stream
 

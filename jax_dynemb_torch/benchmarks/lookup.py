@@ -33,7 +33,9 @@ _FEWEST = 20  # calls
 _SCATTER = 7_368_787  # a prime
 _ROOT = Path(__file__).resolve().parents[2]
 # What an export builds, in NumPy.
-_BUILDER = runpy.run_path(str(_ROOT / "jax_dynemb/files/safetensors/_perfect_hash.py"))
+_BUILDER = runpy.run_path(
+    str(_ROOT / "jax_dynemb/_src/files/safetensors/perfect_hash.py")
+)
 
 
 class Candidates:

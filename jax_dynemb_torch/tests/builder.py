@@ -11,7 +11,9 @@ import torch
 from jax_dynemb_torch._perfect_hash import PerfectHash
 
 _ROOT = Path(__file__).resolve().parents[2]
-_BUILDER = runpy.run_path(str(_ROOT / "jax_dynemb/files/safetensors/_perfect_hash.py"))
+_BUILDER = runpy.run_path(
+    str(_ROOT / "jax_dynemb/_src/files/safetensors/perfect_hash.py")
+)
 
 
 def perfect_hash(keys: np.ndarray | torch.Tensor) -> PerfectHash:

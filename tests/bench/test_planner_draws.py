@@ -10,7 +10,7 @@ import pytest
 
 import bench_planner
 import jax_dynemb as jde
-from jax_dynemb.planner import _probes
+from jax_dynemb._src.planner import probes as _probes
 
 TOPOLOGY = jde.Topology(2, 10**11, 2e12, 1e11, step_overhead=1e-4)
 

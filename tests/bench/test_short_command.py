@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from jax_dynemb.__main__ import main
-from jax_dynemb.commands import _workload, bench
+from jax_dynemb._src.commands import bench
+from jax_dynemb._src.commands import workload as _workload
 from suite import workloads
 
 TINY = ("--scale", "0.001", "--seconds", "0.001")

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb.files.checkpoint import _pieces
+from jax_dynemb._src.files.checkpoint import pieces as _pieces
 
 COLL = jde.Tables([jde.TableConfig("a", 16, 10_000)])
 

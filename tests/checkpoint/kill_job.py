@@ -29,7 +29,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jax_dynemb as jde
-from jax_dynemb.files.checkpoint import _pieces
+from jax_dynemb._src.files.checkpoint import pieces as _pieces
 
 PROCESSES, DEVICES = 2, 2
 KEEP = 2

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb.files.checkpoint import _pieces
+from jax_dynemb._src.files.checkpoint import pieces as _pieces
 from support import without_identity
 
 COLL = jde.Tables(

@@ -17,7 +17,7 @@ from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
 import jax_dynemb as jde
-from jax_dynemb.files.checkpoint import _pieces
+from jax_dynemb._src.files.checkpoint import pieces as _pieces
 from support import without_identity
 
 CHAIN = (8, 2, 1, 4)

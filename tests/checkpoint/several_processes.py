@@ -22,7 +22,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jax_dynemb as jde
-from jax_dynemb.files.checkpoint import _pieces
+from jax_dynemb._src.files.checkpoint import pieces as _pieces
 from support import without_identity
 
 BATCH = 32

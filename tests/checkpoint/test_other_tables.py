@@ -13,8 +13,10 @@ import optax
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb._spec import TableSpec
-from jax_dynemb.files.checkpoint import _checksums, _index, _save
+from jax_dynemb._src.files.checkpoint import checksums as _checksums
+from jax_dynemb._src.files.checkpoint import index as _index
+from jax_dynemb._src.files.checkpoint import save_tree as _save
+from jax_dynemb._src.spec import TableSpec
 from meshes import mesh_of
 from oracle import bucket_of
 from support import HostRow, assert_same_rows, compiled, export, gradients
@@ -113,7 +115,7 @@ def test_another_capacity(tmp_path, strategy, capacity):
 @pytest.mark.parametrize("before, after", [(0, 2**64 - 1), (77, 0), (77, 78)])
 @pytest.mark.parametrize("capacity", [512, 2048, 4096])
 def test_another_hash_seed(tmp_path, monkeypatch, before, after, capacity):
-    from jax_dynemb.files.checkpoint import _stored
+    from jax_dynemb._src.files.checkpoint import stored as _stored
 
     config = dataclasses.replace(CONFIG, capacity=1024, hash_seed=before)
     old, state = saved(tmp_path, config)
@@ -174,7 +176,7 @@ def test_a_checkpoint_that_says_nothing_of_a_hash_seed_has_none(tmp_path):
 
 
 def test_chunks_of_any_size_give_the_same_small_table(tmp_path, monkeypatch):
-    from jax_dynemb.files.checkpoint import _stored
+    from jax_dynemb._src.files.checkpoint import stored as _stored
 
     before, state = saved(tmp_path, CONFIG)
     monkeypatch.setattr(_stored, "_CHUNK_BYTES", 1)  # bucket by bucket
@@ -240,8 +242,8 @@ def test_another_storage_type(tmp_path):
 
 
 def test_never_twice_the_table_in_memory(tmp_path, monkeypatch):
-    from jax_dynemb.files.checkpoint import _stored
-    from jax_dynemb.table import _chunks
+    from jax_dynemb._src.files.checkpoint import stored as _stored
+    from jax_dynemb._src.table import chunks as _chunks
 
     monkeypatch.setattr(_stored, "_CHUNK_BYTES", 1 << 16)
     monkeypatch.setattr(_chunks, "_BATCH_BYTES", 1 << 14)

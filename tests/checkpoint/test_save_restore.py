@@ -17,9 +17,11 @@ import pytest
 from flax import nnx
 
 import jax_dynemb as jde
-from jax_dynemb.files.checkpoint import _pieces, _read_pieces, _write_pieces
-from jax_dynemb.files.checkpoint._arrays import StoredArray
-from jax_dynemb.files.integrity import FORMAT_VERSION
+from jax_dynemb._src.files.checkpoint import pieces as _pieces
+from jax_dynemb._src.files.checkpoint import read_pieces as _read_pieces
+from jax_dynemb._src.files.checkpoint import write_pieces as _write_pieces
+from jax_dynemb._src.files.checkpoint.arrays import StoredArray
+from jax_dynemb._src.files.integrity import FORMAT_VERSION
 from support import without_identity
 
 IDS = np.random.default_rng(0).integers(-(2**62), 2**62, 400)
@@ -330,7 +332,7 @@ def test_dense_arrays_of_any_shape_in_pieces(tmp_path, large, way):
 
 
 def test_a_newer_format_is_refused(tmp_path, monkeypatch):
-    from jax_dynemb.files.checkpoint import _save
+    from jax_dynemb._src.files.checkpoint import save_tree as _save
 
     monkeypatch.setattr(_save, "FORMAT_VERSION", FORMAT_VERSION + 1)
     tree = {"x": jnp.ones(3)}
@@ -342,7 +344,7 @@ def test_a_newer_format_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_failure_in_the_background_is_raised(tmp_path, monkeypatch):
-    from jax_dynemb.files.checkpoint import _checksums
+    from jax_dynemb._src.files.checkpoint import checksums as _checksums
 
     def full(directory):
         raise OSError("No space left on device")

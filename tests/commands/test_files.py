@@ -10,7 +10,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb import __main__ as command_line
-from jax_dynemb.commands._open import open_tables
+from jax_dynemb._src.commands.open import open_tables
 from support import compiled, export, gradients
 
 COLL = jde.Tables(

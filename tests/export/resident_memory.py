@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb.engines.shard import _export
-from jax_dynemb.files.dynamicemb import _dump as _dynamicemb
-from jax_dynemb.table import _chunks
+from jax_dynemb._src.engines.shard import export_rows as _export
+from jax_dynemb._src.files.dynamicemb import dump as _dynamicemb
+from jax_dynemb._src.table import chunks as _chunks
 
 PIECE = 1 << 20
 ROWS = 200_000

@@ -12,8 +12,8 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.__main__ import main as command
+from jax_dynemb._src.commands.open import open_tables
 from jax_dynemb.admission import Exact, Frequency, Sketch
-from jax_dynemb.commands._open import open_tables
 from meshes import mesh_of
 from support import export
 

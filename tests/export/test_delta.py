@@ -10,7 +10,7 @@ import pytest
 from safetensors import safe_open
 
 import jax_dynemb as jde
-from jax_dynemb.files.safetensors._series import Series
+from jax_dynemb._src.files.safetensors.series import Series
 from support import compiled, export, gradients, keys_of_bucket
 
 CROWD = np.array(keys_of_bucket(0, 2, 250) + keys_of_bucket(1, 2, 250), np.int64)
@@ -85,7 +85,7 @@ def test_a_reader_follows(tmp_path):
 
 
 def test_the_files_can_be_read_as_one_table(tmp_path):
-    from jax_dynemb.commands._open import open_tables
+    from jax_dynemb._src.commands.open import open_tables
 
     path = tmp_path / "serving"
     state = trained(COLL.init(0), 0)

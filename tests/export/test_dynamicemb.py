@@ -11,7 +11,7 @@ import pytest
 
 import jax_dynemb as jde
 from export import dynamicemb_reader as theirs
-from jax_dynemb.files.dynamicemb import lossless_capacity
+from jax_dynemb._src.files.dynamicemb import lossless_capacity
 from support import advised_capacity, compiled, export, gradients
 
 NOW = 2 * 10**18

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.engines.shard import _export
-from jax_dynemb.files.dynamicemb import _dump as _dynamicemb
-from jax_dynemb.table import _chunks
+from jax_dynemb._src.engines.shard import export_rows as _export
+from jax_dynemb._src.files.dynamicemb import dump as _dynamicemb
+from jax_dynemb._src.table import chunks as _chunks
 from processes import run_job
 from support import compiled
 

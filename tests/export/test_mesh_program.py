@@ -12,8 +12,8 @@ import pytest
 from jax.sharding import Mesh
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
-from jax_dynemb.engines.hash import HashEngine
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.engines.hash import HashEngine
 from meshes import grid, mesh_of
 from served import serve
 

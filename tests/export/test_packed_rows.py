@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 import jax_dynemb as jde
 import packed_rows
-from jax_dynemb.ops import pack_rows
+from jax_dynemb._src.ops import pack_rows
 from packed_rows import FORMATS
 
 DIMS = (1, 3, 16, 130, 1024)

@@ -13,8 +13,8 @@ import safetensors
 from safetensors.numpy import load_file
 
 import jax_dynemb as jde
-from jax_dynemb.files.safetensors import _perfect_hash
-from jax_dynemb.files.safetensors._perfect_hash import (
+from jax_dynemb._src.files.safetensors import perfect_hash as _perfect_hash
+from jax_dynemb._src.files.safetensors.perfect_hash import (
     FOLDED,
     MIXED,
     PLAIN,

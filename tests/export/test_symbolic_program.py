@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
-from jax_dynemb.ops._sizes import is_positive, largest
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.ops.sizes import is_positive, largest
 from served import compiled, serve
 
 pytest.importorskip("flatbuffers", reason="jax.export needs it to write bytes")
@@ -273,7 +273,7 @@ def test_bounds_of_dimensions():
 
 
 def test_constraints_stand_behind_the_program():
-    """The form stands in _program_bytes.py: readers of other versions rely on it."""
+    """The form stands in program_bytes.py: readers of other versions rely on it."""
     _, _, served, tables = one_table()
     ids = jde.ids(np.zeros(2, np.int64))
     mark = b"jax_dynemb program 1\n"

@@ -20,8 +20,8 @@ import numpy as np
 
 import jax_dynemb as jde
 from jax_dynemb import DamagedFileError as DamagedFileError
-from jax_dynemb import _ffi
-from jax_dynemb.commands import convert, inspect
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.commands import convert, inspect
 
 ADAM = jde.optim.adam(0.25)
 COLL = jde.Tables(

@@ -19,21 +19,17 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.__main__ import main as command
-from jax_dynemb.files.checkpoint import _orbax
-from jax_dynemb.files.disk import (
-    _drafts,
-    _progress,
-    disk_errors,
-    new_directory,
-    new_file,
-)
+from jax_dynemb._src.files.checkpoint import orbax as _orbax
+from jax_dynemb._src.files.disk import disk_errors, new_directory, new_file
+from jax_dynemb._src.files.disk import drafts as _drafts
+from jax_dynemb._src.files.disk import progress as _progress
 
 CONFIG = jde.TableConfig("cat", 4, 256)
 COLL = jde.Tables([CONFIG])
 WRITER = """
 import sys, time
 from pathlib import Path
-from jax_dynemb.files.disk import new_directory, new_file
+from jax_dynemb._src.files.disk import new_directory, new_file
 make = {"directory": new_directory, "file": new_file}[sys.argv[1]]
 with make(Path(sys.argv[2])) as draft:
     if sys.argv[1] == "directory":

@@ -18,7 +18,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.__main__ import main as command
-from jax_dynemb.commands._open import open_tables
+from jax_dynemb._src.commands.open import open_tables
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
+from jax_dynemb._src import ffi as _ffi
 from jax_dynemb.lifecycle import Rule
 from jax_dynemb.testing import assert_in_place
 from meshes import mesh_of

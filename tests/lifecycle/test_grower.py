@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.lifecycle import _memory
+from jax_dynemb._src.lifecycle import memory as _memory
 from meshes import mesh_of
 from support import export
 

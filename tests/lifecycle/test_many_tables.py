@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb._kept_jit import _MOST, kept_jit
+from jax_dynemb._src.kept_jit import _MOST, kept_jit
 
 
 def programs() -> int:

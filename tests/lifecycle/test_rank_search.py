@@ -11,10 +11,10 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jax_dynemb import _ffi
-from jax_dynemb.config import ScoreStrategy
-from jax_dynemb.engines.shard._rank_search import Window, first_window, limit_of
-from jax_dynemb.ops import RankCounts
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.config import ScoreStrategy
+from jax_dynemb._src.engines.shard.rank_search import Window, first_window, limit_of
+from jax_dynemb._src.ops import RankCounts
 
 STRATEGIES = [ScoreStrategy.STEP, ScoreStrategy.LFU, ScoreStrategy.TIMESTAMP]
 ROWS = 64  # ranks of an example; those that are not given are -1

@@ -13,7 +13,7 @@ import pytest
 from flax import nnx
 
 import jax_dynemb as jde
-from jax_dynemb.nnx.fast_path._fingerprint import Fingerprint
+from jax_dynemb._src.nnx.fast_path.fingerprint import Fingerprint
 from support import without_identity
 
 

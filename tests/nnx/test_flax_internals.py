@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Each private attribute of Flax that fast_path/_flax.py uses, in the installed Flax.
+"""Each private attribute of Flax that fast_path/flax.py uses, in the installed Flax.
 
 Every test compares the private way with the public one. A failure names the attribute
-that Flax has moved; ``_flax.py`` is the one file to change.
+that Flax has moved; ``flax.py`` is the one file to change.
 """
 
 import weakref
@@ -15,13 +15,13 @@ import pytest
 from flax import nnx
 
 import jax_dynemb as jde
-from jax_dynemb.nnx.fast_path import _flax
+from jax_dynemb._src.nnx.fast_path import flax as _flax
 
 
 def moved(name: str) -> str:
     return (
-        f"Flax {flax.__version__} has no {name} as jax_dynemb/nnx/fast_path/_flax.py "
-        "expects it: calls still work, but slower or without a check. Adapt that file."
+        f"Flax {flax.__version__} has no {name} as _src/nnx/fast_path/flax.py expects "
+        "it: calls still work, but slower or without a check. Adapt that file."
     )
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_dynemb import ops
+from jax_dynemb._src import ops
 
 MOST = 2**32 - 1
 

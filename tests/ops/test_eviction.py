@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb._ffi import code
+from jax_dynemb._src.ffi import code
 from oracle import hash_rank
 from support import Twins, export, keys_of_bucket, stat, stored
 

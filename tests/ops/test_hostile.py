@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb._spec import TableSpec
-from jax_dynemb.ops import _rows, find, lookup
-from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
-from jax_dynemb.ops._residual import FeatureGradient
-from jax_dynemb.ops._sum_rows import sum_bags, sum_rows
-from jax_dynemb.ops._update import reduce, update
+from jax_dynemb._src.ops import find, lookup
+from jax_dynemb._src.ops import rows as _rows
+from jax_dynemb._src.ops.layout import FeatureInput, FeatureLayout
+from jax_dynemb._src.ops.residual import FeatureGradient
+from jax_dynemb._src.ops.sum_rows import sum_bags, sum_rows
+from jax_dynemb._src.ops.update_rows import reduce, update
+from jax_dynemb._src.spec import TableSpec
 
 BIG = 2**31 - 1
 SLOTS = [
@@ -156,7 +157,7 @@ def test_an_export_from_any_bucket(platform, first):
         config, index, jnp.array([first], jnp.int32), 3, jnp.zeros(2, jnp.uint32)
     )
     words = np.ascontiguousarray(np.asarray(index))
-    # An entry is four words: key, score. See ops/_state.py.
+    # An entry is four words: key, score. See ops/state.py.
     entries = words[:, 32:].reshape(len(words), 128, 4)
     live = entries[..., 2:].any(axis=-1)
     buckets = [b for b in range(first, first + 3) if 0 <= b < len(words)]

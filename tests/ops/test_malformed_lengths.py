@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.ops._offsets import offsets_of
+from jax_dynemb._src.ops.offsets import offsets_of
 
 BIG = 2**31 - 1
 # Lengths, and how many ids there are.

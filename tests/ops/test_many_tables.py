@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
-from jax_dynemb.ops._call_batches import call_batches
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.ops.call_batches import call_batches
 from support import Twins
 
 LIMITS = _ffi.constants()

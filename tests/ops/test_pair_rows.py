@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_dynemb import ops
+from jax_dynemb._src import ops
 
 SIZES = {
     "as in a table of 64 columns": (50, 40, 16, 32, 4, 700),

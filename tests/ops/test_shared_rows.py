@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
-from jax_dynemb._spec import TableSpec
-from jax_dynemb.ops import _update, find, lookup
-from jax_dynemb.ops._layout import prepare
-from jax_dynemb.ops._residual import FeatureGradient
-from jax_dynemb.ops._row_views import RowView
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.ops import find, lookup
+from jax_dynemb._src.ops import update_rows as _update
+from jax_dynemb._src.ops.layout import prepare
+from jax_dynemb._src.ops.residual import FeatureGradient
+from jax_dynemb._src.ops.row_views import RowView
+from jax_dynemb._src.spec import TableSpec
 from support import gradients
 
 GROUPS = 4  # as if for so many devices

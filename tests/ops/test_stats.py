@@ -6,8 +6,8 @@ import jax
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
-from jax_dynemb.ops._bucket_rows import bucket_rows, fullest_buckets
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.ops.bucket_rows import bucket_rows, fullest_buckets
 from support import Twins, export, keys_of_bucket
 
 

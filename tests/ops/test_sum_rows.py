@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
-from jax_dynemb._spec import TableSpec
-from jax_dynemb.ops._layout import one_row_each
-from jax_dynemb.ops._residual import FeatureGradient
-from jax_dynemb.ops._row_views import RowView
-from jax_dynemb.ops._sum_rows import sum_bags, sum_rows
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.ops.layout import one_row_each
+from jax_dynemb._src.ops.residual import FeatureGradient
+from jax_dynemb._src.ops.row_views import RowView
+from jax_dynemb._src.ops.sum_rows import sum_bags, sum_rows
+from jax_dynemb._src.spec import TableSpec
 from support import gradients
 
 

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
+from jax_dynemb._src import ffi as _ffi
 from optimizer_kinds import LOOSE
 from support import Twins, export
 

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.optim._optax import OptaxOptimizer
+from jax_dynemb._src.optim.optax import OptaxOptimizer
 
 KEYS, DIM, STEPS = 20, 6, 4
 SCHEDULE = optax.cosine_decay_schedule(0.1, STEPS)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.planner._distinct import expected_distinct
-from jax_dynemb.planner._rates import KINDS, Rates, fitted
-from jax_dynemb.planner._rounds import chances_of_rounds, expected_rounds
-from jax_dynemb.planner._work import Batch
+from jax_dynemb._src.planner.distinct import expected_distinct
+from jax_dynemb._src.planner.rates import KINDS, Rates, fitted
+from jax_dynemb._src.planner.rounds import chances_of_rounds, expected_rounds
+from jax_dynemb._src.planner.work import Batch
 
 Constraints = jde.ParameterConstraints
 SPEEDS = {"hbm_cap": 10**10, "hbm_mem_bw": 2e12, "intra_host_bw": 2e11}

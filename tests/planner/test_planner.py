@@ -14,7 +14,10 @@ import optax
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.planner import _layout, _measure, _options, _probes
+from jax_dynemb._src.planner import layout as _layout
+from jax_dynemb._src.planner import measure as _measure
+from jax_dynemb._src.planner import options as _options
+from jax_dynemb._src.planner import probes as _probes
 from meshes import mesh_of
 from planner.inputs import (
     Constraints,

@@ -15,9 +15,9 @@ import pytest
 
 import jax_dynemb as jde
 from growth import grow
-from jax_dynemb.files.checkpoint._arrays import StoredArray
+from jax_dynemb._src.files.checkpoint.arrays import StoredArray
+from jax_dynemb._src.ops import read_log
 from jax_dynemb.lifecycle import Rule
-from jax_dynemb.ops import read_log
 from meshes import mesh_of
 from support import Twins, assert_same_rows, compiled, export, gradients
 from tiered import TIER

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.files.checkpoint._stored import open_tables
+from jax_dynemb._src.files.checkpoint.stored import open_tables
 from meshes import mesh_of
 from support import assert_close, compiled, export, gradients, without_identity
 

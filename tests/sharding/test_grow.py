@@ -10,8 +10,8 @@ from jax.sharding import PartitionSpec
 
 import jax_dynemb as jde
 from growth import TABLES, check_growth, grow
-from jax_dynemb.engines.shard import export_index
-from jax_dynemb.table._growth import grown_arrays
+from jax_dynemb._src.engines.shard import export_index
+from jax_dynemb._src.table.growth import grown_arrays
 from meshes import collectives, mesh_of
 from support import Twins, compiled
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import PartitionSpec
 
-from jax_dynemb import _ffi
-from jax_dynemb.engines.hash.exchange._route import Route, route
-from jax_dynemb.ops._route import RouteTable
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.engines.hash.exchange.route import Route, route
+from jax_dynemb._src.ops.route import RouteTable
 from meshes import grid
 from oracle import bucket_of, fmix64, hash_of
 

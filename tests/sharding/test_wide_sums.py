@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.engines.hash.exchange import saturating_sums
-from jax_dynemb.engines.shard._bucket_stats import _quantile
-from jax_dynemb.engines.shard._totals import saturating_total, total_in_words
+from jax_dynemb._src.engines.hash.exchange import saturating_sums
+from jax_dynemb._src.engines.shard.bucket_stats import _quantile
+from jax_dynemb._src.engines.shard.totals import saturating_total, total_in_words
 from meshes import mesh_of
 from support import export
 

@@ -11,8 +11,8 @@ import pytest
 from jax.sharding import PartitionSpec
 
 import jax_dynemb as jde
-from jax_dynemb.engines.hash.exchange import _buffers
-from jax_dynemb.engines.hash.exchange._buffers import BufferField, ExchangeBuffers
+from jax_dynemb._src.engines.hash.exchange import buffers as _buffers
+from jax_dynemb._src.engines.hash.exchange.buffers import BufferField, ExchangeBuffers
 from jax_dynemb.testing import assert_in_place
 from meshes import collectives, mesh_of
 from support import Twins

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.files.integrity import sum_of_json
-from jax_dynemb.rows import Identity
+from jax_dynemb._src.files.integrity import sum_of_json
+from jax_dynemb._src.rows import Identity
 
 TABLE = jde.TableConfig("cat", dim=3, capacity=256)
 OTHER = dataclasses.replace(TABLE, name="dog", feature_names=())

@@ -147,7 +147,7 @@ def test_foreign_files_stay(tmp_path):
 
 def test_manifests_that_lie_are_named(tmp_path):
     """With a checksum that fits: as a program with an error may write them."""
-    from jax_dynemb.files.integrity import sum_of_json
+    from jax_dynemb._src.files.integrity import sum_of_json
 
     make_log(tmp_path)
     path = tmp_path / "commits" / "one.json"

@@ -6,8 +6,8 @@ import numpy as np
 import optax
 
 import jax_dynemb as jde
+from jax_dynemb._src.engines.shard import export_rows as _export
 from jax_dynemb.admission import Frequency, Sketch
-from jax_dynemb.engines.shard import _export
 from support import export
 
 IDS = np.arange(5) * 2**40

@@ -11,7 +11,7 @@ import pytest
 
 import jax_dynemb as jde
 from growth import TABLES, check_growth
-from jax_dynemb.engines.shard._grow import larger
+from jax_dynemb._src.engines.shard.grow import larger
 from support import Twins, export, keys_of_bucket
 
 

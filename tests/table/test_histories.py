@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_dynemb.rows import Identity, Relation
+from jax_dynemb._src.rows import Identity, Relation
 
 RING, SEGMENTS = 16, 8
 

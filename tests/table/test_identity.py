@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
+from jax_dynemb._src import ffi as _ffi
 from support import export
 
 CONFIG = jde.TableConfig("t", dim=4, capacity=256, optimizer=jde.optim.sgd(1.0))

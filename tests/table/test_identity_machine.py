@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
+from jax_dynemb._src.table import identity_in
+from jax_dynemb._src.tiers.moments import Moments
 from jax_dynemb.stores import Memory
-from jax_dynemb.table import identity_in
-from jax_dynemb.tiers._moments import Moments
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 CALLS = int(os.environ.get("IDENTITY_CALLS", 100_000 if NIGHTLY else 400))

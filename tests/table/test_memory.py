@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.table import _memory
+from jax_dynemb._src.table import memory as _memory
 from meshes import mesh_of
 
 COUNTED = jde.admission.Frequency(3, jde.admission.Exact(900))

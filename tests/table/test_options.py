@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
-from jax_dynemb._spec import TableSpec
-from jax_dynemb.ops import array_shapes
-from jax_dynemb.ops._attributes import table_attributes
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.ops import array_shapes
+from jax_dynemb._src.ops.attributes import table_attributes
+from jax_dynemb._src.spec import TableSpec
 
 PLAIN = {"name": "t", "dim": 8, "capacity": 4096, "optimizer": jde.optim.adam(0.1)}
 TIERED = {"tier": jde.tiers.host(hbm_fraction=0.5)}

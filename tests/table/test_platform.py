@@ -8,7 +8,7 @@ import jax
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
+from jax_dynemb._src import ffi as _ffi
 
 
 def test_a_gpu_without_kernels_is_refused_before_anything_is_made(monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jax_dynemb._table_sizes import buckets_for, room_for
+from jax_dynemb._src.table_sizes import buckets_for, room_for
 from oracle import bucket_of
 
 SLOTS = 128

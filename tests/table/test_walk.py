@@ -10,7 +10,7 @@ import sys
 import jax
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
+from jax_dynemb._src import ffi as _ffi
 
 LIBRARY = str(pathlib.Path(jde.__file__).parent)
 # Comprehensions are functions of their own before Python 3.12 only.
@@ -71,4 +71,4 @@ def test_plain_lookup_takes_a_plain_way():
     ]
     assert len(walk.functions) <= 95
     files = {pathlib.Path(file).name for file, _ in walk.functions}
-    assert not files & {"_due_decay.py", "_tier_lookup.py", "_sent_ids.py"}
+    assert not files & {"due_decay.py", "tier_lookup.py", "sent_ids.py"}

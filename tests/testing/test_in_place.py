@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.testing import large_instructions
+from jax_dynemb._src.testing import large_instructions
 
 TABLE = jde.TableConfig("t", 8, 1 << 15, optimizer=jde.optim.sgd(0.1))
 COLL = jde.Tables([TABLE])

@@ -124,7 +124,7 @@ def test_prefetch_of_a_flax_module_changes_no_bit(platform):
 
 
 def test_init_logs_large_homes(platform, caplog, monkeypatch):
-    monkeypatch.setattr("jax_dynemb.ops._tier_state._SLOW_GIGABYTES", 1e-5)
+    monkeypatch.setattr("jax_dynemb._src.ops.tier_state._SLOW_GIGABYTES", 1e-5)
     with caplog.at_level("INFO", logger="jax_dynemb.tiers"):
         jde.Tables(
             [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.engines.shard import _tier
+from jax_dynemb._src.engines.shard import tier as _tier
 from support import assert_same_rows, export, gradients
 
 TABLE = jde.TableConfig("t", 5, 512, optimizer=jde.optim.adam(0.01))

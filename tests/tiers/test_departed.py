@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.rows import Exported
+from jax_dynemb._src.rows import Exported
 from jax_dynemb.stores import Layout
 from jax_dynemb.testing import assert_in_place
 from meshes import keys_of_shard, mesh_of

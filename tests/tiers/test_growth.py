@@ -14,7 +14,7 @@ from flax import nnx
 
 import jax_dynemb as jde
 from growth import grow
-from jax_dynemb.engines.shard import _grow_tier
+from jax_dynemb._src.engines.shard import grow_tier as _grow_tier
 from meshes import mesh_of
 from support import Twins, assert_same_rows, export, gradients
 from tiered import ADAM, TIER, Both, batch

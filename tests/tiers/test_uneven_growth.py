@@ -8,7 +8,7 @@ import jax
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.engines.hash.layouts import _mesh_host
+from jax_dynemb._src.engines.hash.layouts import mesh_host as _mesh_host
 from meshes import mesh_of
 
 

@@ -41,10 +41,10 @@ ALLOWED = {
         '#include "cuda/launch.h"\n#include "xla/ffi/api/ffi.h"\n'
         "#include <nanobind/nanobind.h>\n"
     ),
-    "jax_dynemb/__init__.py": "from .table import Tables as Tables\n",
-    "jax_dynemb/table/_table.py": "from ..ops import find\nfrom .. import config\n",
-    "jax_dynemb/config.py": "from jax_dynemb.optim.interface import sgd\n",
-    "jax_dynemb/nnx/_layer.py": "from flax import nnx\nfrom ..table import Tables\n",
+    "jax_dynemb/__init__.py": "from ._src.table import Tables as Tables\n",
+    "jax_dynemb/_src/table/table.py": "from ..ops import find\nfrom .. import config\n",
+    "jax_dynemb/_src/config.py": "from jax_dynemb._src.optim.interface import sgd\n",
+    "jax_dynemb/_src/nnx/l.py": "from flax import nnx\nfrom ..table import Tables\n",
     "tests/oracle/_table.py": "import numpy\nfrom ._hash import fmix64\n",
     "tests/oracle/test_all.py": "from jax_dynemb import nnx\nimport oracle\n",
 }
@@ -81,26 +81,27 @@ VIOLATIONS = [
     ("xla_ffi/find.cc", '#include "cuda/tile.cuh"\n', "xla_ffi/ may include"),
     ("xla_ffi/find.cc", '#include "xla_ffi/tile.cuh"\n', "cuda/launch.h only"),
     ("xla_ffi/find.cc", "#include <cub/cub.cuh>\n", "must never see it"),
-    ("jax_dynemb/ops/_find.py", "from ..table import Tables\n", "floor 6"),
-    ("jax_dynemb/ops/_find.py", "from .. import table\n", "floor 6"),
-    ("jax_dynemb/ops/_find.py", "import jax_dynemb.table._state\n", "floor 6"),
-    ("jax_dynemb/ops/_find.py", "from jax_dynemb import nnx\n", "floor 8"),
-    ("jax_dynemb/ops/_find.py", "import jax_dynemb as jde\n", "floor 9"),
-    ("jax_dynemb/ops/_find.py", "from .. import Tables\n", "floor 9"),
-    ("jax_dynemb/nnx/_x.py", "from ..ops._find import find\n", "is private"),
-    ("jax_dynemb/nnx/_x.py", "from jax_dynemb.ops import _find\n", "is private"),
-    ("jax_dynemb/_ffi.py", "def f():\n    from .ops import find\n", "floor 4"),
-    ("jax_dynemb/table/_x.py", "from jax_dynemb.lifecycle import Grower\n", "floor 7"),
+    ("jax_dynemb/_src/ops/find.py", "from ..table import Tables\n", "floor 6"),
+    ("jax_dynemb/_src/ops/find.py", "from .. import table\n", "floor 6"),
+    ("jax_dynemb/_src/ops/find.py", "import jax_dynemb._src.table.state\n", "floor 6"),
+    ("jax_dynemb/_src/ops/find.py", "from jax_dynemb._src import nnx\n", "floor 8"),
+    ("jax_dynemb/_src/ops/find.py", "import jax_dynemb as jde\n", "it is for users"),
+    ("jax_dynemb/_src/ops/find.py", "from jax_dynemb import nnx\n", "for users"),
+    ("jax_dynemb/_src/nnx/x.py", "from ..ops.rows import find\n", "is private"),
+    ("jax_dynemb/_src/nnx/x.py", "from ..ops import rows\n", "is private"),
+    ("jax_dynemb/_src/ffi.py", "def f():\n    from .ops import find\n", "floor 4"),
+    ("jax_dynemb/_src/table/x.py", "from ..lifecycle import Grower\n", "floor 7"),
     ("tests/oracle/_x.py", "from jax_dynemb.config import TableConfig\n", "the oracle"),
-    ("jax_dynemb/config.py", "from jax_dynemb.planner import Topology\n", "floor 7"),
-    ("jax_dynemb/optim/_base.py", "from jax_dynemb.table import Tables\n", "floor 6"),
-    ("jax_dynemb/optim/_x.py", "from flax import nnx\n", "floor 8 and above"),
-    ("jax_dynemb/basement.py", "import os\n", "has no floor yet"),
+    ("jax_dynemb/_src/config.py", "from ..planner import Topology\n", "floor 7"),
+    ("jax_dynemb/_src/optim/base.py", "from ..table import Tables\n", "floor 6"),
+    ("jax_dynemb/_src/optim/x.py", "from flax import nnx\n", "floor 8 and above"),
+    ("jax_dynemb/_src/basement.py", "import os\n", "has no floor yet"),
 ]
 
 
 @pytest.mark.parametrize(("name", "text", "message"), VIOLATIONS)
 def test_violation_is_found(tmp_path, name, text, message):
+    plant(tmp_path, "jax_dynemb/_src/ops/rows.py", "def find(): ...\n")
     plant(tmp_path, name, text)
     status, output = check(tmp_path)
     assert status == 1, output
@@ -114,22 +115,32 @@ def test_the_line_is_named(tmp_path):
 
 
 def test_a_circle_between_packages_of_one_floor_is_found(tmp_path):
-    plant(tmp_path, "jax_dynemb/nnx/_a.py", "from jax_dynemb.files.live import chain\n")
-    plant(
-        tmp_path, "jax_dynemb/files/live/_b.py", "from jax_dynemb.export import name\n"
-    )
+    inside = "jax_dynemb/_src"
+    plant(tmp_path, f"{inside}/nnx/a.py", "from jax_dynemb._src.files.live import x\n")
+    plant(tmp_path, f"{inside}/files/live/b.py", "from jax_dynemb._src.tt import y\n")
     assert check(tmp_path)[0] == 0
-    plant(tmp_path, "jax_dynemb/export.py", "from jax_dynemb.nnx import jit\n")
+    text = "from jax_dynemb._src.nnx import jit\n"
+    plant(tmp_path, f"{inside}/files/live/b.py", text)
     status, output = check(tmp_path)
     assert status == 1
-    assert "'export' and 'nnx' import each other" in output
+    assert "'files.live' and 'nnx' import each other" in output
+
+
+def test_a_public_module_only_lists_names(tmp_path):
+    text = "from jax_dynemb._src.nnx import jit as jit\n"
+    plant(tmp_path, "jax_dynemb/nnx.py", text)
+    assert check(tmp_path)[0] == 0
+    plant(tmp_path, "jax_dynemb/nnx.py", "def jit(): ...\n")
+    status, output = check(tmp_path)
+    assert status == 1
+    assert "jax_dynemb/nnx.py:1: jit: a public module lists names" in output
 
 
 def test_a_circle_within_a_package_is_found(tmp_path):
-    plant(tmp_path, "jax_dynemb/nnx/_a.py", "from ._b import b\n")
-    plant(tmp_path, "jax_dynemb/nnx/_b.py", "def b():\n    from ._c import c\n")
+    plant(tmp_path, "jax_dynemb/_src/nnx/a.py", "from .b import b\n")
+    plant(tmp_path, "jax_dynemb/_src/nnx/b.py", "def b():\n    from .c import c\n")
     assert check(tmp_path)[0] == 0
-    plant(tmp_path, "jax_dynemb/nnx/_c.py", "from jax_dynemb.nnx import _a\n")
+    plant(tmp_path, "jax_dynemb/_src/nnx/c.py", "from jax_dynemb._src.nnx import a\n")
     status, output = check(tmp_path)
     assert status == 1
-    assert "'nnx._a' and 'nnx._c' import each other" in output
+    assert "'nnx.a' and 'nnx.c' import each other" in output

@@ -70,7 +70,7 @@ def test_the_library_does_not_load_what_only_prints_or_plans():
 
 
 BAR = """
-from jax_dynemb.files.disk import progress_bar
+from jax_dynemb._src.files.disk import progress_bar
 
 with progress_bar("rows of t", 400) as advance:
     for _ in range(4):

@@ -112,7 +112,7 @@ def test_a_planner_without_arguments_measures_the_devices(monkeypatch):
         measured.append(mesh.size)
         return jde.Topology(mesh.size, **NUMBERS, compute_device="cpu")
 
-    monkeypatch.setattr("jax_dynemb.planner.Topology.measure", measure)
+    monkeypatch.setattr("jax_dynemb._src.planner.Topology.measure", measure)
     planner = T.EmbeddingShardingPlanner()
     assert measured == [jax.device_count()]
     assert (planner.batch_size, planner.topology.hbm_cap) == (512, 2**33)

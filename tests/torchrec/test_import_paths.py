@@ -10,8 +10,8 @@ import sys
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.torchrec._modules import _ALL as PATHS
-from jax_dynemb.torchrec._refused_names import NAMES
+from jax_dynemb._src.torchrec.modules import _ALL as PATHS
+from jax_dynemb._src.torchrec.refused_names import NAMES
 
 T = jde.torchrec
 # Import lines of TorchRec's examples and of its own tests.
@@ -75,7 +75,7 @@ def test_modules_are_attributes_without_an_import_of_their_own():
 
 def test_what_torchrec_does_not_have_is_not_there():
     with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
-        exec("from jax_dynemb.torchrec.sparse import Nothing")
+        exec("from jax_dynemb._src.torchrec.sparse import Nothing")
     for path in ("sparse.no_module", "no_module", "sparse.jagged_tensor.deeper"):
         with pytest.raises(ModuleNotFoundError):
             importlib.import_module(f"jax_dynemb.torchrec.{path}")

@@ -11,8 +11,8 @@ import pytest
 from flax import nnx
 
 import jax_dynemb as jde
-from jax_dynemb.torchrec._refused import ATTRIBUTES, MEMBERS
-from jax_dynemb.torchrec._refused_names import NAMES
+from jax_dynemb._src.torchrec.refused import ATTRIBUTES, MEMBERS
+from jax_dynemb._src.torchrec.refused_names import NAMES
 
 T = jde.torchrec
 KJT = T.KeyedJaggedTensor
@@ -351,7 +351,7 @@ def test_what_torchrec_does_in_another_way_says_how():
 
 
 def test_exact_regions_say_once_that_they_compile(caplog):
-    from jax_dynemb.torchrec import _construct
+    from jax_dynemb._src.torchrec import construct as _construct
 
     _construct._seen.clear()
     _construct._told.clear()

@@ -77,7 +77,7 @@ class Handler {
     return error.failure() ? error : Operation::kRun(context, operation.args, scratch);
   }
 
-  // The last operand of every call, which is not read (jax_dynemb/ops/_call.py), and the last
+  // The last operand of every call, which is not read (jax_dynemb/_src/ops/call.py), and the last
   // result, empty where an operation needs none.
   static backend::Scratch read_scratch(BufferReader& reader, bool has_scratch) {
     reader.next_arg(BufferRule::kWork);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A perfect hash of int64 keys: each key has a slot of its own, which says its place.
 
-The arrays are those of jax_dynemb/files/safetensors/_perfect_hash.py, which writes
+The arrays are those of jax_dynemb/_src/files/safetensors/perfect_hash.py, which writes
 them into files and says how they work. Here they are read.
 """
 

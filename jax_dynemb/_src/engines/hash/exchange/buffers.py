@@ -1,0 +1,198 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of rows as they lie on the wire.
+
+Kernels write the rows of all tables into one array, which one all_to_all takes as it
+is, and read what comes out of it where it lies: nothing is joined, cut or turned.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb._src.ops import RowView
+
+_ALIGNMENT = 16  # bytes, of a piece: so that kernels may move vectors
+
+# Of a wave, from one device. Two waves take a few more kernels than one; where they are
+# long enough, one is on the links while kernels work on the other.
+WAVE_BYTES = 32 << 20
+
+
+class BufferField(NamedTuple):
+    """Describes the rows of one table, or one feature, between two devices.
+
+    Attributes:
+      table: whose they are.
+      rows: how many.
+      dim: their columns.
+      dtype: on the wire.
+    """
+
+    table: str
+    rows: int
+    dim: int
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """Counts elements, with those that align the begin of the next piece."""
+        unit = _ALIGNMENT // jnp.dtype(self.dtype).itemsize
+        return -(-self.rows * self.dim // unit) * unit
+
+    @property
+    def bytes(self) -> int:
+        """Returns the bytes of its elements."""
+        return self.size * jnp.dtype(self.dtype).itemsize
+
+
+@dataclasses.dataclass(frozen=True)
+class ExchangeBuffers:
+    """Describes the arrays of one exchange: one per dtype, in equal parts per device.
+
+    Large exchanges are made in two waves, each of about half of the bytes.
+
+    Attributes:
+      pieces: in each of the parts, side by side.
+      shards: devices.
+      axes: of the mesh, over which the exchange goes.
+    """
+
+    pieces: tuple[BufferField, ...]
+    shards: int
+    axes: tuple[str, ...]
+
+    @functools.cached_property
+    def views(self) -> list[RowView]:
+        """Locates the rows of each piece, for all devices."""
+        arrays = [
+            (p.dtype, wave) for p, wave in zip(self.pieces, self._waves, strict=True)
+        ]
+        widths = dict.fromkeys(arrays, 0)
+        offsets = []
+        for piece, array in zip(self.pieces, arrays, strict=True):
+            offsets.append(widths[array])
+            widths[array] += piece.size
+        numbers = {array: n for n, array in enumerate(widths)}
+        return [
+            RowView(
+                array=numbers[array],
+                dtype=piece.dtype,
+                size=self.shards * widths[array],
+                offset=offset,
+                group=piece.rows,
+                stride=widths[array],
+                wave=array[1],
+            )
+            for piece, array, offset in zip(self.pieces, arrays, offsets, strict=True)
+        ]
+
+    @property
+    def _waves(self) -> list[int]:
+        """Numbers the wave in which each piece travels."""
+        by_table: dict[str, int] = {}
+        for piece in self.pieces:
+            size = by_table.get(piece.table, 0) + self.shards * piece.bytes
+            by_table[piece.table] = size
+        before = np.concatenate([[0], np.cumsum(list(by_table.values()))])
+        cut = int(np.argmin(np.abs(before - before[-1] / 2)))
+        if min(before[cut], before[-1] - before[cut]) < WAVE_BYTES:
+            return [0] * len(self.pieces)
+        second = set(list(by_table)[cut:])
+        return [int(piece.table in second) for piece in self.pieces]
+
+    def exchange(self, by_piece: Sequence[jax.Array]) -> list[jax.Array]:
+        """Runs one all_to_all for each array.
+
+        Args:
+          by_piece: of each piece, the array that it lies in.
+
+        Returns:
+          Of each piece, the array in which it has arrived.
+        """
+        views = self.views
+        whole = {p.array: x for p, x in zip(views, by_piece, strict=True)}
+        arrived = {n: self._all_to_all(x) for n, x in whole.items()}
+        return [arrived[p.array] for p in views]
+
+    def _all_to_all(self, array: jax.Array) -> jax.Array:
+        parts = array.reshape(self.shards, -1)
+        return jax.lax.all_to_all(parts, self.axes, 0, 0, tiled=True).reshape(-1)
+
+    def filled(
+        self, arrays: Mapping[int, jax.Array], parts: Mapping[int, jax.Array]
+    ) -> list[jax.Array]:
+        """Returns the array of each piece, with what kernels have not written.
+
+        Args:
+          arrays: by number, those that kernels have written pieces of.
+          parts: by number of the piece, [shards, rows, dim].
+        """
+        views, arrays = self.views, dict(arrays)
+        for number in {p.array for p in views} - arrays.keys():
+            arrays[number] = self._joined(number, parts)
+            parts = {n: x for n, x in parts.items() if views[n].array != number}
+        for n, part in parts.items():
+            where = views[n]
+            whole = arrays[where.array].reshape(self.shards, -1)
+            flat = part.reshape(self.shards, -1).astype(where.dtype)
+            whole = jax.lax.dynamic_update_slice(whole, flat, (0, where.offset))
+            arrays[where.array] = whole.reshape(-1)
+        return [arrays[p.array] for p in views]
+
+    def _joined(self, number: int, parts: Mapping[int, jax.Array]) -> jax.Array:
+        flat = []
+        for n, (piece, where) in enumerate(zip(self.pieces, self.views, strict=True)):
+            # XLA of jaxlib 0.11.2 crashes on a CPU where an array of size 0 is joined.
+            if where.array == number and piece.rows > 0:
+                part = parts[n].reshape(self.shards, -1).astype(where.dtype)
+                flat.append(jnp.pad(part, ((0, 0), (0, piece.size - part.shape[1]))))
+        if not flat:
+            dtype = next(v.dtype for v in self.views if v.array == number)
+            return jnp.zeros(0, dtype)
+        return jnp.concatenate(flat, axis=1).reshape(-1)
+
+    def part(self, n: int, array: jax.Array) -> jax.Array:
+        """Returns the rows of a piece, [shards, rows, dim]."""
+        piece, where = self.pieces[n], self.views[n]
+        end = where.offset + piece.rows * piece.dim
+        part = array.reshape(self.shards, -1)[:, where.offset : end]
+        return part.reshape(self.shards, piece.rows, piece.dim)
+
+    def rows_at(self, n: int, array: jax.Array, numbers: jax.Array) -> jax.Array:
+        """Reads some rows of a piece; zeros for numbers that are too large.
+
+        Args:
+          n: number of the piece.
+          array: that it lies in.
+          numbers: int32[k], of rows; those of a device follow those of the one before.
+        """
+        piece, where = self.pieces[n], self.views[n]
+        if piece.rows == 0:
+            return jnp.zeros((numbers.shape[0], piece.dim), piece.dtype)
+        # The largest unit in which all rows can be counted: a row, if dims are equal.
+        unit = math.gcd(where.offset, where.stride, piece.dim)
+        offset, stride, dim = (
+            x // unit for x in (where.offset, where.stride, piece.dim)
+        )
+        begin = numbers // piece.rows * stride + offset + numbers % piece.rows * dim
+        units = array.reshape(-1, unit)
+        if dim == 1:
+            return jnp.take(units, begin, axis=0, mode="fill", fill_value=0)
+        rows = jax.lax.gather(
+            units,
+            begin[:, None],
+            jax.lax.GatherDimensionNumbers((1, 2), (), (0,)),
+            (dim, unit),
+            mode=jax.lax.GatherScatterMode.FILL_OR_DROP,
+            fill_value=0,
+        )
+        return rows.reshape(-1, piece.dim)

@@ -1,0 +1,245 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Orders the ids of one call on one device by table, and rows by feature again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb._src.engines.hash.exchange.buffers import ExchangeBuffers
+from jax_dynemb._src.engines.hash.exchange.exchange_layout import (
+    ExchangeLayout,
+    capacity_of,
+)
+from jax_dynemb._src.engines.hash.layouts import Placement
+from jax_dynemb._src.ops import (
+    FeatureInput,
+    FeatureLayout,
+    RouteTable,
+    as_words,
+    is_padding,
+    sum_bags,
+)
+from jax_dynemb._src.spec import TableSpec
+
+Input = tuple[FeatureLayout, FeatureInput]
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceBatch:
+    """Holds the features of row-wise tables in one call.
+
+    Attributes:
+      exchange: what is static in the exchange.
+      inputs: the features, in order of tables.
+      ids: uint32[n, 2], of all features.
+    """
+
+    exchange: ExchangeLayout
+    inputs: list[Input]
+    ids: jax.Array
+
+    @property
+    def has_uses(self) -> bool:
+        """Whether some ids have numbers of their own."""
+        return any(given.uses is not None for _, given in self.inputs)
+
+    @property
+    def scored(self) -> set[str]:
+        """Names the tables whose ids have scores."""
+        return {
+            layout.table
+            for layout, given in self.inputs
+            if given.uses is not None and given.uses.ndim == 2
+        }
+
+    def per_id(self, row: int, default: int) -> jax.Array:
+        """Returns the counts (row 0) or score words (1, 2) of all ids, uint32[n]."""
+        parts = []
+        for layout, given in self.inputs:
+            rows = () if given.uses is None else jnp.atleast_2d(given.uses)
+            own = rows[row] if row < len(rows) else None
+            default_ = jnp.full(layout.num_ids, default, jnp.uint32)
+            parts.append(default_ if own is None else own)
+        return jnp.concatenate(parts)
+
+    def by_feature(self, by_table: Sequence[jax.Array]) -> dict[str, jax.Array]:
+        """Cuts arrays of each table's ids by feature."""
+        begin, result = [0] * len(by_table), {}
+        for layout, _ in self.inputs:
+            t = _table_number(self, layout)
+            end = begin[t] + layout.num_ids
+            result[layout.feature] = by_table[t][begin[t] : end]
+            begin[t] = end
+        return result
+
+
+def make_batch(
+    placement: Placement,
+    tables: Sequence[TableSpec],
+    inputs: Sequence[Input],
+    factor: float | None = None,
+) -> DeviceBatch:
+    """Puts the features of these tables in order.
+
+    Args:
+      placement: of the collection.
+      tables: row-wise tables that the features use, as a shard sees them.
+      inputs: layouts and arrays of the features on this device.
+      factor: instead of the placement's ``exchange_factor``.
+    """
+    ordered = in_order(placement, tables, inputs, lambda x: x[0])
+    factor = factor or placement.exchange_factor
+    parts = [_parts(placement, n, t, ordered) for n, t in enumerate(tables)]
+    exchange = ExchangeLayout(
+        tables=tuple(tables),
+        parts=tuple(part for some in parts for part in some),
+        sizes=tuple(sum(part.size for part in some) for some in parts),
+        capacities=tuple(
+            max(capacity_of(part.size, table.owners, factor) for part in some)
+            for table, some in zip(tables, parts, strict=True)
+        ),
+        dtypes=tuple(wire_dtype(placement, t) for t in tables),
+        gradient_dtype=placement.exchange_dtype or "float32",
+        shards=placement.shards,
+        axes=placement.axes,
+    )
+    ids = jnp.concatenate([as_words(given.ids) for _, given in ordered])
+    return DeviceBatch(exchange, ordered, ids)
+
+
+def in_order(
+    placement: Placement,
+    tables: Sequence[TableSpec],
+    items: Sequence[T],
+    layout_of: Callable[[T], FeatureLayout],
+) -> list[T]:
+    """Sorts values of features into the order of their ids in a batch."""
+
+    def order(item: T) -> tuple[int, int]:
+        layout = layout_of(item)
+        return numbers[layout.table], placement.block_of(layout)
+
+    numbers = {t.name: n for n, t in enumerate(tables)}
+    return sorted((x for x in items if layout_of(x).table in numbers), key=order)
+
+
+def _parts(
+    placement: Placement, number: int, table: TableSpec, ordered: Sequence[Input]
+) -> list[RouteTable]:
+    """Describes the ids of each table in a stack."""
+    stack = placement.stack(table.name)
+    sizes = [0] * len(stack.tables)
+    for layout, _ in ordered:
+        if layout.table == table.name:
+            sizes[placement.block_of(layout)] += layout.num_ids
+    begin = number * stack.shards
+    return [
+        RouteTable(
+            size=size,
+            first=begin + block * stack.width,
+            owners=stack.width,
+            hash_seed=table.hash_seed,
+            num_buckets=table.num_buckets,
+            local_buckets=table.local_buckets,
+        )
+        for block, size in enumerate(sizes)
+        if size > 0 or len(sizes) == 1
+    ]
+
+
+def wire_dtype(placement: Placement, table: TableSpec) -> str:
+    """Chooses the dtype of rows between devices: exact without ``exchange_dtype``."""
+    if placement.exchange_dtype is not None:
+        return placement.exchange_dtype
+    if table.param_dtype != "float32" and table.row_format is None:
+        return table.param_dtype
+    return "float32" if table.pooling else table.dtype
+
+
+def zero_sums(batch: DeviceBatch) -> list[jax.Array]:
+    """Makes, for each feature, an array to which every round adds its rows."""
+    sums = []
+    for layout, _ in batch.inputs:
+        t = _table_number(batch, layout)
+        table, dtype = batch.exchange.tables[t], batch.exchange.dtypes[t]
+        dtype = dtype if layout.pooling == "none" else "float32"
+        sums.append(jnp.zeros((layout.num_bags, table.dim), dtype))
+    return sums
+
+
+def add_rows(
+    batch: DeviceBatch,
+    sums: Sequence[jax.Array],
+    wire: ExchangeBuffers,
+    rows: Sequence[jax.Array],
+    places: Sequence[jax.Array],
+) -> list[jax.Array]:
+    """Adds the rows of one round to the features' sums.
+
+    Args:
+      batch: the features.
+      sums: by feature, what came before.
+      wire: how rows lie in their arrays.
+      rows: by table, the array that its rows lie in.
+      places: by table, int32[size]: the place of each id, past the end if none.
+    """
+    result = []
+    begin = dict.fromkeys(range(len(places)), 0)
+    for (layout, given), total in zip(batch.inputs, sums, strict=True):
+        t = _table_number(batch, layout)
+        mine = places[t][begin[t] : begin[t] + layout.num_ids]
+        begin[t] += layout.num_ids
+        each = wire.rows_at(t, rows[t], mine)
+        result.append(total + _pooled(batch.exchange.tables[t], layout, given, each))
+    return result
+
+
+def _pooled(
+    table: TableSpec, layout: FeatureLayout, given: FeatureInput, rows: jax.Array
+) -> jax.Array:
+    if layout.pooling == "none":
+        return rows
+    rows = rows.astype(jnp.float32)
+    if given.weights is not None:
+        rows = rows * given.weights[:, None]
+    if given.offsets is not None:
+        return sum_bags(table, rows, given.offsets)
+    return rows.reshape(layout.num_bags, layout.bag_size, table.dim).sum(axis=1)
+
+
+def finalize_pooling(
+    batch: DeviceBatch, sums: Sequence[jax.Array]
+) -> list[tuple[jax.Array, jax.Array | None]]:
+    """Returns rows in their dtype, and the factors of a mean."""
+    result = []
+    for (layout, given), total in zip(batch.inputs, sums, strict=True):
+        table = batch.exchange.tables[_table_number(batch, layout)]
+        scale = None
+        if layout.pooling == "mean":
+            scale = mean_scale(layout, given)
+            total = total * scale[:, None]
+        result.append((total.astype(table.dtype), scale))
+    return result
+
+
+def mean_scale(layout: FeatureLayout, given: FeatureInput) -> jax.Array:
+    """Computes float32[bags]: one over the number of ids that are not padding."""
+    live = (~is_padding(as_words(given.ids))).astype(jnp.int32)
+    if given.offsets is None:
+        count = live.reshape(layout.num_bags, layout.bag_size).sum(axis=1)
+    else:
+        before = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(live)])
+        count = before[given.offsets[1:]] - before[given.offsets[:-1]]
+    return 1.0 / jnp.maximum(count, 1).astype(jnp.float32)
+
+
+def _table_number(batch: DeviceBatch, layout: FeatureLayout) -> int:
+    names = [table.name for table in batch.exchange.tables]
+    return names.index(layout.table)

@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The static sizes of an exchange of ids, rows and gradients."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import jax
+
+from jax_dynemb._src.engines.hash.exchange.buffers import BufferField, ExchangeBuffers
+from jax_dynemb._src.ops import RouteTable
+from jax_dynemb._src.spec import TableSpec
+
+Axes = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ExchangeLayout:
+    """Describes the static sizes of one exchange.
+
+    A device has a section of ``capacity`` places for each table in what it sends to
+    each owner. The ids of all tables stand one table after the other. Tables that
+    share arrays (a ``Stack``) are one table here.
+
+    Attributes:
+      tables: their configs, as a shard sees them.
+      parts: the ids of each table of the user's on a device.
+      sizes: ids of each table on a device.
+      capacities: places of each table for each owner.
+      dtypes: of each table's rows on the wire.
+      gradient_dtype: of all gradients on the wire.
+      shards: devices.
+      axes: of the mesh, over which the exchange goes.
+    """
+
+    tables: tuple[TableSpec, ...]
+    parts: tuple[RouteTable, ...]
+    sizes: tuple[int, ...]
+    capacities: tuple[int, ...]
+    dtypes: tuple[str, ...]
+    gradient_dtype: str
+    shards: int
+    axes: Axes
+
+    @property
+    def starts(self) -> list[int]:
+        """Returns the first position of each table."""
+        return [sum(self.sizes[:t]) for t in range(len(self.sizes))]
+
+    @property
+    def always_fit(self) -> bool:
+        """Whether there is room for every id with every owner."""
+        rooms = [self.capacities[part.first // self.shards] for part in self.parts]
+        return all(p.size <= room for p, room in zip(self.parts, rooms, strict=True))
+
+    def rows(self) -> list[BufferField]:
+        """Describes what travels to a device in the exchange of rows."""
+        triples = zip(self.capacities, self.tables, self.dtypes, strict=True)
+        return [BufferField(t.name, room, t.dim, dtype) for room, t, dtype in triples]
+
+    def gradients(self) -> list[BufferField]:
+        """Describes what travels to a device in the exchange of gradients."""
+        pairs = zip(self.capacities, self.tables, strict=True)
+        return [
+            BufferField(t.name, room, t.dim, self.gradient_dtype) for room, t in pairs
+        ]
+
+    @property
+    def segments(self) -> int:
+        """Counts the segments of a ``Route``: one for each table and owner."""
+        return len(self.tables) * self.shards
+
+    def by_table(self, per_segment: jax.Array) -> jax.Array:
+        """Reshapes [tables * shards] to [tables, shards]."""
+        return per_segment.reshape(len(self.tables), self.shards)
+
+
+def wire_of(exchange: ExchangeLayout, pieces: Sequence[BufferField]) -> ExchangeBuffers:
+    """Describes the arrays of an exchange of rows."""
+    return ExchangeBuffers(tuple(pieces), exchange.shards, exchange.axes)
+
+
+def capacity_of(size: int, owners: float, factor: float) -> int:
+    """Counts the places for one owner: its share of the ids, and room for chance.
+
+    The standard deviation of the number of ids with one owner is below the root of its
+    mean. So with ``factor`` 1 there is room for a batch without duplicates.
+
+    Args:
+      size: how many ids.
+      owners: as many as the buckets fill.
+      factor: places, as a multiple of an equal share.
+    """
+    share = factor * size / owners
+    return min(size, math.ceil(share + 4 * math.sqrt(share) + 8))

@@ -1,0 +1,222 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Packs bags into each exchange, and unpacks what arrives (see pooled_batch.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb._src.engines.hash.exchange.device_batch import Input, mean_scale
+from jax_dynemb._src.engines.hash.exchange.pooled_batch import (
+    PooledBatch,
+    PooledFeature,
+)
+from jax_dynemb._src.ops import (
+    FeatureGradient,
+    FeatureInput,
+    FeatureLayout,
+    FeatureResidual,
+    RowView,
+    as_words,
+    hash_words,
+    is_padding,
+    offsets_of,
+    owner_of,
+    padding,
+)
+
+
+def parts_to_owners(bags: PooledBatch) -> list[jax.Array]:
+    """Packs uint32[shards, ...] for the exchange of ids."""
+    parts = []
+    for feature in bags.features:
+        pairs = [(one, one and bags.inputs[one.feature]) for one in feature.layouts]
+        parts.append(jnp.concatenate([_masked_ids(feature, x) for _, x in pairs]))
+        if feature.bag_size == 0:
+            lengths = [_lengths(feature, *pair) for pair in pairs]
+            parts.append(_to_owners(feature, lengths))
+        if feature.weighted:
+            weights = [_weights(feature, *pair) for pair in pairs]
+            parts.append(_to_owners(feature, weights))
+    return parts
+
+
+def _masked_ids(feature: PooledFeature, given: FeatureInput | None) -> jax.Array:
+    """Packs uint32[width, ids, 2]: for each owner its own ids among padding."""
+    if given is None:
+        return padding((feature.width, feature.ids))
+    ids = as_words(given.ids)
+    ids = jnp.concatenate([ids, padding((feature.ids - ids.shape[0],))])
+    table = feature.table
+    hashes = hash_words(ids, table.hash_seed)
+    owner = owner_of(*hashes, table.num_buckets, table.local_buckets)
+    shard = jnp.arange(feature.width, dtype=jnp.int32)
+    mine = owner[None] == shard[:, None]  # padding stays padding, whosever it is
+    return jnp.where(mine[..., None], ids[None], padding((1, 1)))
+
+
+def _lengths(
+    feature: PooledFeature, layout: FeatureLayout | None, given: FeatureInput | None
+) -> jax.Array:
+    if layout is None or given is None:
+        return jnp.zeros(feature.bags, jnp.uint32)
+    if given.offsets is None:
+        lengths = jnp.full(layout.num_bags, layout.bag_size, jnp.uint32)
+    else:
+        lengths = (given.offsets[1:] - given.offsets[:-1]).astype(jnp.uint32)
+    return jnp.pad(lengths, (0, feature.bags - layout.num_bags))
+
+
+def _weights(
+    feature: PooledFeature, layout: FeatureLayout | None, given: FeatureInput | None
+) -> jax.Array:
+    if layout is None or given is None:
+        return jnp.zeros(feature.ids, jnp.uint32)
+    weights = given.weights
+    if weights is None:
+        weights = jnp.ones(layout.num_ids, jnp.float32)
+    words = jax.lax.bitcast_convert_type(weights, jnp.uint32)
+    return jnp.pad(words, (0, feature.ids - layout.num_ids))
+
+
+def _to_owners(feature: PooledFeature, by_block: Sequence[jax.Array]) -> jax.Array:
+    """Repeats to [shards, ...]: all owners of a block get the same."""
+    return jnp.repeat(jnp.stack(by_block), feature.width, axis=0)
+
+
+def owner_inputs(bags: PooledBatch, received: Sequence[jax.Array]) -> list[Input]:
+    """Builds the inputs of an owner from what ``parts_to_owners`` sent."""
+    arrays, result = iter(received), []
+    for feature in bags.features:
+        ids = next(arrays).reshape(-1, 2)
+        offsets = weights = None
+        lengths = next(arrays) if feature.bag_size == 0 else None
+        if feature.weighted:
+            words = next(arrays).reshape(-1)
+            weights = jax.lax.bitcast_convert_type(words, jnp.float32)
+        if lengths is not None:
+            lengths = lengths.astype(jnp.int32)
+            place = _without_tails(feature, lengths.sum(axis=1))
+            ids = jnp.take(ids, place, axis=0, mode="fill", fill_value=0xFFFFFFFF)
+            if weights is not None:
+                weights = jnp.take(weights, place, mode="fill", fill_value=0)
+            # Each device has sent lengths without a mistake: none is counted here.
+            offsets, _ = offsets_of(lengths.reshape(-1), ids.shape[0])
+        result.append((feature.owner_layout(), FeatureInput(ids, offsets, weights)))
+    return result
+
+
+def _without_tails(feature: PooledFeature, counts: jax.Array) -> jax.Array:
+    """Finds the next id, so that bags of one device follow those of another."""
+    n, ends = feature.ids, jnp.cumsum(counts)
+    position = jnp.arange(feature.shards * n, dtype=jnp.int32)
+    device = jnp.searchsorted(ends, position, side="right", method="scan_unrolled")
+    device = jnp.minimum(device.astype(jnp.int32), feature.shards - 1)
+    place = device * n + position - (ends - counts)[device]
+    return jnp.where(position < ends[-1], place, feature.shards * n)
+
+
+def owner_residuals(
+    inputs: Sequence[Input], slots: Sequence[jax.Array]
+) -> list[FeatureResidual]:
+    """Returns what the owner keeps for the update, for each feature."""
+    return [
+        FeatureResidual(given.ids, each, given.offsets, given.weights, None, layout)
+        for (layout, given), each in zip(inputs, slots, strict=True)
+    ]
+
+
+def pooled_outputs(
+    bags: PooledBatch, received: Sequence[jax.Array]
+) -> dict[str, tuple[jax.Array, jax.Array | None]]:
+    """Returns, by feature, rows in their dtype and the factors of a mean.
+
+    Args:
+      bags: what travelled.
+      received: of each feature, [shards, bags, dim].
+    """
+    result = {}
+    for feature, sums in zip(bags.features, received, strict=True):
+        by_block = sums.reshape(-1, feature.width, *sums.shape[1:])
+        total = by_block.astype(jnp.float32).sum(axis=1)
+        for layout, rows in zip(feature.layouts, total, strict=True):
+            if layout is None:
+                continue
+            rows, scale = rows[: layout.num_bags], None
+            if layout.pooling == "mean":
+                scale = mean_scale(layout, bags.inputs[layout.feature])
+                rows = rows * scale[:, None]
+            result[layout.feature] = rows.astype(feature.table.dtype), scale
+    return result
+
+
+def found_parts(
+    bags: PooledBatch, inputs: Sequence[Input], found: Sequence[jax.Array]
+) -> list[jax.Array]:
+    """Packs uint8[shards, ids] for the way back: what an owner has of each device."""
+    parts = []
+    for feature, (_, given), flags in zip(bags.features, inputs, found, strict=True):
+        if given.offsets is not None:  # see _without_tails
+            begin = given.offsets[:-1].reshape(feature.shards, -1)[:, :1]
+            place = begin + jnp.arange(feature.ids, dtype=jnp.int32)[None]
+            flags = jnp.take(flags, place, mode="fill", fill_value=0)
+        parts.append(flags.reshape(feature.shards, feature.ids))
+    return parts
+
+
+def local_found_flags(
+    bags: PooledBatch, received: Sequence[jax.Array]
+) -> dict[str, jax.Array]:
+    """Marks, by feature, the ids that an owner has: uint8[num_ids]."""
+    result = {}
+    for feature, flags in zip(bags.features, received, strict=True):
+        by_block = flags.reshape(-1, feature.width, feature.ids).max(axis=1)
+        for layout, each in zip(feature.layouts, by_block, strict=True):
+            if layout is None:
+                continue
+            # Past the bags of a device an owner answers for those of the next one.
+            live = ~is_padding(as_words(bags.inputs[layout.feature].ids))
+            result[layout.feature] = each[: layout.num_ids] & live.astype(jnp.uint8)
+    return result
+
+
+def gradient_parts(
+    bags: PooledBatch, features: Sequence[FeatureGradient]
+) -> list[jax.Array]:
+    """Packs gradients, [shards, bags, dim]: each bag's to every owner."""
+    by_name = {f.layout.feature: f for f in features}
+    parts = []
+    for feature in bags.features:
+        shape = (feature.bags, feature.table.dim)
+        by_block = []
+        for layout in feature.layouts:
+            gradient = jnp.zeros((0, shape[1]), bags.dtype)
+            if layout is not None:
+                gradient = _scaled(by_name[layout.feature]).astype(bags.dtype)
+            missing = shape[0] - gradient.shape[0]
+            by_block.append(jnp.pad(gradient, ((0, missing), (0, 0))))
+        parts.append(_to_owners(feature, by_block))
+    return parts
+
+
+def _scaled(feature: FeatureGradient) -> jax.Array:
+    if feature.scale is None:
+        return feature.gradients
+    return feature.gradients.astype(jnp.float32) * feature.scale[:, None]
+
+
+def owner_gradients(
+    kept: Sequence[FeatureResidual],
+    received: Sequence[jax.Array],
+    views: Sequence[RowView],
+) -> list[FeatureGradient]:
+    """Builds the owner's gradients from the arrays that have arrived."""
+    return [
+        FeatureGradient(
+            one.layout, each, one.ids, one.slots, one.offsets, one.weights, None, view
+        )
+        for one, each, view in zip(kept, received, views, strict=True)
+    ]

@@ -1,0 +1,306 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Lookups of hash tables: what one device does with its ids, and a layout runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from jax_dynemb._src import ops
+from jax_dynemb._src.engines import shard
+from jax_dynemb._src.engines.flags import TOUCHING, TRAINING, LookupFlags
+from jax_dynemb._src.engines.given import Given
+from jax_dynemb._src.engines.hash.hash_tables import (
+    HashTables,
+    States,
+    restore_untouched,
+    select_member,
+)
+from jax_dynemb._src.engines.hash.layouts import (
+    Inputs,
+    Layout,
+    MeshBatch,
+    OneDevice,
+    Stack,
+    WholeBatch,
+    states_of,
+)
+from jax_dynemb._src.engines.hash.packed_ids import PackedIds, pack
+from jax_dynemb._src.engines.hash.strategies import by_strategy
+from jax_dynemb._src.ops import (
+    FeatureInput,
+    Residual,
+    Stamps,
+    halved_sketches,
+    one_row_each,
+    prepare,
+    stamp_of,
+)
+from jax_dynemb._src.spec import TableSpec
+
+_ALL = PartitionSpec()
+
+
+class Lookups(HashTables):
+    """Looks rows up, for training and for serving; see ``LookupEngine``."""
+
+    def route(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
+        """Returns by strategy what it has sent."""
+        layout = self.layout.here()
+        if isinstance(layout, OneDevice):
+            return None
+        batch = self._batch(layout, ids, weights)
+        static, used = batch.layout, layout.stacks_of(batch.names)
+
+        def body(ids, weights):
+            inputs = _named_by_stack(layout, static.local(ids, weights))
+            return {
+                name: strategy.route(layout, mine, _of_tables(inputs, mine))
+                for name, strategy, mine in by_strategy(layout, _local(used))
+            }
+
+        specs = batch.ids_specs, batch.weights_specs
+        return layout.mapped(body, specs, layout.split)(batch.ids, batch.weights)
+
+    def pack(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], PackedIds | None]:
+        layout = self.layout.here()
+        if isinstance(layout, OneDevice):
+            return OrderedDict(ids), None
+        return pack(self.catalog, layout, ids)
+
+    def lookup(
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        weights: Mapping[str, Any],
+        given: Given,
+        sent: Any = None,
+        flags: LookupFlags = TRAINING,
+    ) -> tuple[dict[str, jax.Array], Residual, States]:
+        layout = self.layout.here()
+        batch = self._batch(layout, ids, weights, given)
+        static, names = batch.layout, batch.names
+        used = layout.stacks_of(names)
+
+        def body(state, ids, weights, given, sent):
+            inputs = _named_by_stack(layout, static.local(ids, weights, given))
+            scores = {s.name: select_member(layout, s, given.tables) for s in used}
+            tables, rows, features, kept = [flags.of(s.local) for s in used], {}, {}, {}
+            new, stamps = dict(state) | halved_sketches(tables, state), None
+            for name, strategy, mine in by_strategy(layout, tables):
+                own = _of_tables(inputs, mine)
+                one = strategy.lookup(layout, mine, own, new, scores, sent.get(name))
+                rows |= one.rows
+                features |= one.features
+                new, stamps = new | one.states, one.stamps
+                if one.kept is not None:
+                    kept[name] = one.kept
+            if any([given.malformed is not None for _, given in inputs]):
+                new = _with_malformed(layout, used, inputs, new)
+            new = restore_untouched(layout, used, names, state, new)
+            shaped, features = _in_order(inputs, rows, features)
+            return shaped, Residual(features, stamps or _stamps(used, new), kept), new
+
+        specs, split = layout.state_specs(used), layout.split
+        run = layout.mapped(
+            body,
+            (
+                specs,
+                batch.ids_specs,
+                batch.weights_specs,
+                batch.given_specs,
+                split,
+            ),
+            (dict.fromkeys(ids, split), split, specs),
+        )
+        rows, residual, new = run(
+            states_of(state, used), batch.ids, batch.weights, batch.given, sent or {}
+        )
+        return batch.rows(rows), residual, dict(state) | new
+
+    def find(
+        self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
+        layout = self.layout.here()
+        batch = self._batch(layout, ids, weights)
+        static, used = batch.layout, layout.stacks_of(batch.names)
+
+        def body(state, ids, weights):
+            inputs = _named_by_stack(layout, static.local(ids, weights))
+            rows, found, new = find_here(layout, _local(used), inputs, state)
+            shaped, flags = {}, {}
+            for each, given in inputs:
+                name = each.feature
+                shaped[name] = _in_shape(rows[name], each)
+                flag = each.shaped_as_given(found[name])
+                flags[name] = static.whole(given.offsets, flag)
+            return shaped, flags, new
+
+        specs = layout.state_specs(used)
+        run = layout.mapped(
+            body,
+            (specs, batch.ids_specs, batch.weights_specs),
+            (dict.fromkeys(ids, layout.split), batch.per_id_specs, specs),
+        )
+        rows, found, new = run(states_of(state, used), batch.ids, batch.weights)
+        flags = batch.in_order(found).items()
+        found = OrderedDict((n, batch.restored(n, x).astype(bool)) for n, x in flags)
+        return batch.rows(rows), found, dict(state) | new
+
+    def touch(
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        given: Given,
+        flags: LookupFlags = TOUCHING,
+    ) -> States:
+        layout = self.layout.here()
+        batch = self._batch(layout, ids, {}, given)
+        static, names = batch.layout, batch.names
+        used = layout.stacks_of(names)
+
+        def body(state, ids, given):
+            inputs = _named_by_stack(layout, static.local(ids, {}, given))
+            numbers = {s.name: select_member(layout, s, given.tables) for s in used}
+            local, new = [flags.of(s.local) for s in used], dict(state)
+            for _, strategy, mine in by_strategy(layout, local):
+                own = _of_tables(inputs, mine)
+                new |= strategy.touch(layout, mine, own, new, numbers)
+            new = shard.touched(new, state)
+            return restore_untouched(layout, used, names, state, new)
+
+        specs = layout.state_specs(used)
+        in_specs = (specs, batch.ids_specs, batch.given_specs)
+        run = layout.mapped(body, in_specs, specs)
+        return dict(state) | run(states_of(state, used), batch.ids, batch.given)
+
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        """Brings rows of coming ids into frames. Every device takes its own ids."""
+        layout = self.layout.here()
+        configs = {f: self.catalog.config_of(f) for f in ids}
+        far = {f: c for f, c in configs.items() if c.tier is not None}
+        if not far:
+            return dict(state)
+        flat = {f: prepare(config, f, ids[f])[1].ids for f, config in far.items()}
+        used = layout.stacks_of({config.name for config in far.values()})
+
+        def body(state, flat):
+            inputs = []
+            for feature, each in flat.items():
+                stack = layout.stack_of(far[feature].name)
+                mine = layout.my_ids(stack, far[feature], each)
+                where = one_row_each(feature, stack.name, each.shape[0], "no_rows")
+                inputs.append((where, FeatureInput(mine, None, None)))
+            inputs = layout.copied(_local(used), state, inputs)
+            return state | ops.prefetch(_local(used), state, inputs)
+
+        specs = layout.state_specs(used)
+        run = layout.mapped(body, (specs, dict.fromkeys(flat, _ALL)), specs)
+        return dict(state) | run(states_of(state, used), flat)
+
+    def flush(self, state: States) -> States:
+        layout = self.layout.here()
+        used = [s for s in layout.stacks if s.local.tier is not None]
+        if not used:
+            return dict(state)
+
+        def body(state):
+            return ops.flush(_local(used), state)
+
+        specs = layout.state_specs(used)
+        run = layout.mapped(body, (specs,), specs)
+        return dict(state) | run(states_of(state, used))
+
+    def _batch(
+        self,
+        layout: Layout,
+        ids: Mapping[str, Any],
+        weights: Mapping[str, Any],
+        given: Given | None = None,
+    ) -> MeshBatch | WholeBatch:
+        configs = {feature: self.catalog.config_of(feature) for feature in ids}
+        return layout.batch(configs, ids, weights, given)
+
+
+def find_here(
+    layout: Layout, tables: Sequence[TableSpec], inputs: Inputs, state: States
+) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
+    """Looks up without insertion, by each table's strategy."""
+    rows, found, new = {}, {}, dict(state)
+    for _, strategy, mine in by_strategy(layout, tables):
+        result = strategy.find(layout, mine, _of_tables(inputs, mine), new)
+        rows |= result.rows
+        found |= result.found
+        new |= result.states
+    return rows, found, new
+
+
+def _local(used: Sequence[Stack]) -> list[TableSpec]:
+    return [stack.local for stack in used]
+
+
+def _named_by_stack(layout: Layout, inputs: Inputs) -> Inputs:
+    """Names the tables of features as kernels know them."""
+    named = []
+    for feature, given in inputs:
+        name = layout.stack_of(feature.table).name
+        if name != feature.table:
+            feature = dataclasses.replace(feature, table=name)
+        named.append((feature, given))
+    return named
+
+
+def _of_tables(inputs: Inputs, tables: Sequence[TableSpec]) -> Inputs:
+    """Selects the features of some tables."""
+    names = {table.name for table in tables}
+    return [each for each in inputs if each[0].table in names]
+
+
+def _in_shape(rows: jax.Array, layout: ops.FeatureLayout) -> jax.Array:
+    """Returns rows in the shape of a call, which may have none: so no -1 here."""
+    return rows.reshape(*layout.rows_shape, rows.shape[-1])
+
+
+def _in_order(
+    inputs: Inputs, rows: Mapping[str, jax.Array], features: Mapping[str, Any]
+) -> tuple[dict[str, jax.Array], dict[str, Any]]:
+    """Returns rows in the shapes of a call and residuals, in the order of features."""
+    layouts = [layout for layout, _ in inputs]
+    shaped = {f.feature: _in_shape(rows[f.feature], f) for f in layouts}
+    ordered = [(f.feature, features[f.feature]) for f in layouts]
+    return shaped, OrderedDict(ordered)
+
+
+def _with_malformed(
+    layout: Layout, used: Sequence[Stack], inputs: Inputs, states: States
+) -> States:
+    """Counts the bags that a training lookup had to cut.
+
+    The number is that of all devices. One shard of the table counts it, or each that
+    holds a copy of the table's keys.
+    """
+    cut = []
+    for feature, given in inputs:
+        if given.malformed is None:
+            continue
+        stack, count = layout.stack(feature.table), given.malformed
+        if stack.sharding == "row_wise":
+            first = stack.block_of_feature(feature.feature) * stack.width
+            here = jax.lax.axis_index(layout.axes) == first
+            count = jnp.where(here, count, jnp.uint32(0))
+        cut.append((stack.name, count))
+    return states | ops.count_malformed(_local(used), states, cut)
+
+
+def _stamps(used: Sequence[Stack], states: States) -> Stamps:
+    """Reads from the states the stamps that kernels have left there."""
+    names = [stack.name for stack in used]
+    rows = tuple(stamp_of(states[name].counters)[None] for name in names)
+    return Stamps(rows, tuple((name,) for name in names))

@@ -1,0 +1,154 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Serving lookups of split tables, as one device runs them inside shard_map."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb._src import ops
+from jax_dynemb._src.engines.hash.exchange import (
+    DeviceBatch,
+    PooledBatch,
+    RoundRange,
+    Route,
+    add_rows,
+    exchange_arrays,
+    finalize_pooling,
+    found_parts,
+    further_rounds,
+    inputs_of_ids,
+    kept_if,
+    local_found_flags,
+    on_the_wire,
+    owner_inputs,
+    parts_to_owners,
+    places_of,
+    pooled_outputs,
+    route,
+    send_first,
+    send_ids,
+    wire_of,
+    zero_sums,
+)
+from jax_dynemb._src.ops import TableState
+
+States = Mapping[str, TableState]
+ByFeature = dict[str, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Answers:
+    """Holds what one round returned.
+
+    Attributes:
+      total: by feature whose rows travel, those of all rounds so far.
+      flags: by table, uint8[ids]: which are in the table, of all rounds so far.
+      sums: by feature whose sums travel, the rows.
+      found: of these, uint8[ids].
+      states: the states.
+    """
+
+    total: list[jax.Array]
+    flags: list[jax.Array]
+    sums: ByFeature
+    found: ByFeature
+    states: dict[str, TableState]
+
+
+def find(
+    batch: DeviceBatch | None, bags: PooledBatch, states: States
+) -> tuple[ByFeature, ByFeature, dict[str, TableState]]:
+    """Looks up the row-wise tables without insertion.
+
+    Args:
+      batch: of the features whose rows travel, if there are any.
+      bags: of those whose sums do.
+      states: of this device.
+
+    Returns:
+      Rows, and found (uint8[num_ids]), by feature; and the states.
+    """
+    if batch is None:
+        return _sums_alone(bags, states)
+    exchange = batch.exchange
+    id_route = route(batch.ids, exchange.parts, exchange.segments)
+    sent = send_first(batch, id_route, others=parts_to_owners(bags))
+    flags = [jnp.zeros(size, jnp.uint8) for size in exchange.sizes]
+    carry = zero_sums(batch), flags, states
+    ids, _ = kept_if(sent.fits, exchange, sent.ids, sent.uses)
+    first = _round(batch, bags, id_route, sent.round_range, ids, sent.others, *carry)
+    no_bags = dataclasses.replace(bags, features=[])
+
+    def one(round_range: RoundRange, carry: tuple) -> tuple:
+        ids = send_ids(exchange, id_route, batch.ids, round_range)
+        later = _round(batch, no_bags, id_route, round_range, ids, [], *carry)
+        return later.total, later.flags, later.states
+
+    carry = first.total, first.flags, first.states
+    _, (total, flags, new) = further_rounds(batch, id_route, sent.fits, carry, one)
+    names = [layout.feature for layout, _ in batch.inputs]
+    rows = [row for row, _ in finalize_pooling(batch, total)]
+    rows = dict(zip(names, rows, strict=True)) | first.sums
+    return rows, batch.by_feature(flags) | first.found, new
+
+
+def _sums_alone(
+    bags: PooledBatch, states: States
+) -> tuple[ByFeature, ByFeature, dict[str, TableState]]:
+    """Finds features whose sums travel, where there are no others."""
+    inputs = owner_inputs(bags, exchange_arrays(parts_to_owners(bags), bags.axes))
+    wire = bags.wire()
+    owned, new = ops.find(bags.tables, states, inputs, wire.views)
+    sums = wire.exchange([o["rows"] for o in owned])
+    flags = exchange_arrays(found_parts(bags, inputs, _found(owned)), bags.axes)
+    rows = pooled_outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
+    found = local_found_flags(bags, flags)
+    return {name: row for name, (row, _) in rows.items()}, found, dict(states) | new
+
+
+def _round(
+    batch: DeviceBatch,
+    bags: PooledBatch,
+    id_route: Route,
+    round_range: RoundRange,
+    ids: list[jax.Array],
+    arrived: list[jax.Array],
+    total: list[jax.Array],
+    flags: list[jax.Array],
+    states: States,
+) -> _Answers:
+    exchange, tables = batch.exchange, batch.exchange.tables
+    inputs, count = owner_inputs(bags, arrived), len(ids)
+    wire = wire_of(exchange, [*exchange.rows(), *bags.rows()])
+    owned, new = ops.find(
+        [*on_the_wire(batch, tables), *bags.tables],
+        states,
+        [*inputs_of_ids(tables, ids), *inputs],
+        wire.views,
+    )
+    arrays = wire.exchange([o["rows"] for o in owned])
+    parts = [x.reshape(exchange.shards, -1) for x in _found(owned[:count])]
+    parts += found_parts(bags, inputs, _found(owned[count:]))
+    answers = exchange_arrays(parts, exchange.axes)
+    places = places_of(exchange, id_route, round_range)
+    flags = [
+        flag | jnp.take(answer.reshape(-1), place, mode="fill", fill_value=0)
+        for flag, answer, place in zip(flags, answers, places, strict=False)
+    ]
+    sums = [wire.part(n, arrays[n]) for n in range(count, len(arrays))]
+    return _Answers(
+        total=add_rows(batch, total, wire, arrays, places),
+        flags=flags,
+        sums={name: row for name, (row, _) in pooled_outputs(bags, sums).items()},
+        found=local_found_flags(bags, answers[count:]),
+        states=dict(states) | new,
+    )
+
+
+def _found(owned: Sequence[Mapping[str, jax.Array]]) -> list[jax.Array]:
+    return [o["found"] for o in owned]

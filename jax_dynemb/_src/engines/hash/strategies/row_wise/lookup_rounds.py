@@ -1,0 +1,218 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Training lookups of split tables, as one device runs them inside shard_map."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb._src import ops
+from jax_dynemb._src.engines.hash.exchange import (
+    DeviceBatch,
+    PooledBatch,
+    RoundRange,
+    Route,
+    add_rows,
+    exchange_arrays,
+    finalize_pooling,
+    first_begin,
+    further_rounds,
+    ids_by_table,
+    inputs_of_ids,
+    kept_if,
+    on_the_wire,
+    owner_inputs,
+    owner_residuals,
+    places_of,
+    pooled_outputs,
+    send_ids_and_uses,
+    whole_range,
+    wire_of,
+    zero_sums,
+)
+from jax_dynemb._src.engines.hash.strategies.row_wise.round_counters import (
+    count_exchange,
+    same_lookup,
+)
+from jax_dynemb._src.engines.hash.strategies.row_wise.sent_ids import (
+    SentIds,
+    numbers_of,
+)
+from jax_dynemb._src.ops import FeatureResidual, TableState, join_uses
+from jax_dynemb._src.spec import TableSpec
+
+States = Mapping[str, TableState]
+
+
+class _Carry(NamedTuple):
+    """Holds what the rounds so far have made.
+
+    Attributes:
+      total: rows by feature.
+      slots: by table, those of further rounds.
+      states: the states.
+    """
+
+    total: list[jax.Array]
+    slots: list[jax.Array]
+    states: dict[str, TableState]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounds:
+    """Holds the results of all rounds of a lookup.
+
+    Attributes:
+      route: where the ids went.
+      fits: bool[], whether the first round was the only one.
+      received: by table, the ids of the first round, and their slots.
+      later: by table, the owners' slots of the ids of further rounds, int32[ids of this
+        device]; negative for those of the first.
+      bags: what the owner pooled, for each of ``PooledBatch.features``.
+      outputs: by feature, rows and the scale of a mean.
+      states: the new states.
+    """
+
+    route: Route | None
+    fits: jax.Array | None
+    received: list[tuple[jax.Array, jax.Array]]
+    later: list[jax.Array]
+    bags: list[FeatureResidual]
+    outputs: dict[str, tuple[jax.Array, jax.Array | None]]
+    states: dict[str, TableState]
+
+
+def lookup(
+    batch: DeviceBatch | None,
+    bags: PooledBatch,
+    sent: SentIds,
+    states: States,
+    scores: Mapping[str, jax.Array],
+) -> Rounds:
+    """Looks up the row-wise tables and inserts unseen ids.
+
+    Args:
+      batch: of the features whose rows travel, if there are any.
+      bags: of those whose sums do.
+      sent: what ``send`` sent of both.
+      states: of this device.
+      scores: by table, what customized scores are.
+    """
+    if batch is None:
+        return _sums_alone(bags, sent, states, scores)
+    exchange, tables = batch.exchange, batch.exchange.tables
+    id_route, demand = sent.route, sent.demand
+    assert id_route is not None and sent.ids is not None
+    assert sent.fits is not None and demand is not None
+    fits = sent.fits[0]
+    ids, uses = kept_if(fits, exchange, sent.ids, sent.uses)
+    round_range = whole_range(batch, id_route, fits, first_begin(batch, id_route))
+    inputs = owner_inputs(bags, sent.bags)
+    used = [*on_the_wire(batch, tables), *bags.tables]
+    asked = [*inputs_of_ids(tables, ids, joined_uses(tables, uses, scores)), *inputs]
+    wire = wire_of(exchange, [*exchange.rows(), *bags.rows()])
+    owned, new, _ = ops.lookup(used, states, asked, scores_of(scores, used), wire.views)
+    of_ids, of_bags = owned[: len(ids)], owned[len(ids) :]
+    slots = [o["slots"] for o in of_ids]
+    new = dict(states) | new
+    rows = wire.exchange([o["rows"] for o in owned])
+    kept = owner_residuals(inputs, [o["slots"] for o in of_bags])
+    results = pooled_outputs(
+        bags, [wire.part(n, rows[n]) for n in range(len(ids), len(rows))]
+    )
+    places = places_of(exchange, id_route, round_range)
+    total = add_rows(batch, zero_sums(batch), wire, rows, places)
+
+    def one(round_range: RoundRange, carry: _Carry) -> _Carry:
+        return _later_round(batch, id_route, round_range, scores, carry)
+
+    none = [jnp.full(size, -1, jnp.int32) for size in exchange.sizes]
+    carry = _Carry(total, none, new)
+    _, (total, later, new) = further_rounds(batch, id_route, fits, carry, one)
+    for t, table in enumerate(tables):
+        capacity = exchange.capacities[t]
+        new[table.name] = count_exchange(
+            new[table.name], capacity, demand[0, t], demand[1:, t], ~fits
+        )
+    for (layout, _), result in zip(
+        batch.inputs, finalize_pooling(batch, total), strict=True
+    ):
+        results[layout.feature] = result
+    received = list(zip(ids, slots, strict=True))
+    return Rounds(id_route, fits, received, later, kept, results, new)
+
+
+def _sums_alone(
+    bags: PooledBatch, sent: SentIds, states: States, scores: Mapping[str, jax.Array]
+) -> Rounds:
+    """Looks up features whose sums travel, where there are no others."""
+    inputs = owner_inputs(bags, sent.bags)
+    wire, tables = bags.wire(), bags.tables
+    owned, new, _ = ops.lookup(
+        tables, states, inputs, scores_of(scores, tables), wire.views
+    )
+    sums = wire.exchange([o["rows"] for o in owned])
+    kept = owner_residuals(inputs, [o["slots"] for o in owned])
+    results = pooled_outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
+    return Rounds(None, None, [], [], kept, results, dict(states) | new)
+
+
+def _later_round(
+    batch: DeviceBatch,
+    id_route: Route,
+    round_range: RoundRange,
+    scores: Mapping[str, jax.Array],
+    carry: _Carry,
+) -> _Carry:
+    """Continues a lookup with the ids of another range."""
+    exchange, tables = batch.exchange, batch.exchange.tables
+    total, slots, states = carry
+    received, uses, _ = send_ids_and_uses(
+        exchange, id_route, batch.ids, round_range, numbers_of(batch)
+    )
+    ids = ids_by_table(exchange, received)
+    pairs = {t.name: same_lookup(t, states[t.name]) for t in tables}
+    before = states | {name: state for name, (_, state) in pairs.items()}
+    configs = on_the_wire(batch, [config for config, _ in pairs.values()])
+    wire = wire_of(exchange, exchange.rows())
+    asked = inputs_of_ids(configs, ids, joined_uses(configs, uses, scores))
+    owned, new, _ = ops.lookup(
+        configs, before, asked, scores_of(scores, configs), wire.views
+    )
+    new = before | new
+    rows = wire.exchange([o["rows"] for o in owned])
+    places = places_of(exchange, id_route, round_range)
+    parts = [o["slots"].reshape(exchange.shards, -1) for o in owned]
+    answers = exchange_arrays(parts, exchange.axes)
+    slots = [
+        jnp.maximum(before, jnp.take(now.reshape(-1), at, mode="fill", fill_value=-1))
+        for before, now, at in zip(slots, answers, places, strict=True)
+    ]
+    return _Carry(add_rows(batch, total, wire, rows, places), slots, new)
+
+
+def scores_of(
+    scores: Mapping[str, jax.Array], tables: Sequence[TableSpec]
+) -> jax.Array:
+    """Lists what scores are, in the order of the tables."""
+    return jnp.stack([scores[t.name] for t in tables])
+
+
+def joined_uses(
+    tables: Sequence[TableSpec],
+    uses: Mapping[int, jax.Array],
+    scores: Mapping[str, jax.Array],
+) -> dict[int, jax.Array]:
+    """Gives ids of customized tables that are only counted the score of their table."""
+    result = {}
+    for t, each in uses.items():
+        if each.ndim == 1:
+            own = scores[tables[t].name]
+            each = join_uses(tables[t].score_strategy, each, None, own)
+        result[t] = each
+    return result

@@ -1,0 +1,236 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Updates of row-wise tables, as one device runs them inside shard_map."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb._src.engines.hash.exchange import (
+    DeviceBatch,
+    ExchangeBuffers,
+    PooledBatch,
+    RoundRange,
+    Route,
+    fitting,
+    further_rounds,
+    gradient_parts,
+    in_order,
+    make_batch,
+    make_pooled_batch,
+    owner_gradients,
+    places_of,
+    route,
+    send_ids,
+    send_ids_and_slots,
+    whole_range,
+    wire_of,
+)
+from jax_dynemb._src.engines.hash.layouts import Placement
+from jax_dynemb._src.engines.hash.strategies.row_wise.exchange_residual import (
+    ExchangeResidual,
+)
+from jax_dynemb._src.engines.hash.strategies.row_wise.live_gradients import (
+    live_gradients,
+)
+from jax_dynemb._src.engines.hash.strategies.row_wise.round_counters import same_step
+from jax_dynemb._src.engines.hash.strategies.rows_of_ids import of_rows, slots_of
+from jax_dynemb._src.engines.hash.strategies.strategy import (
+    LookupGradients,
+    States,
+    Update,
+)
+from jax_dynemb._src.ops import (
+    FeatureGradient,
+    FeatureInput,
+    FeatureResidual,
+    TableState,
+    sum_rows,
+)
+from jax_dynemb._src.spec import TableSpec
+
+# Of one table in one round: the ids that the owner receives, and their slots.
+Received = tuple[jax.Array, jax.Array]
+
+
+def apply_gradients(
+    placement: Placement,
+    tables: Sequence[TableSpec],
+    lookups: Sequence[LookupGradients],
+    states: States,
+    update: Update,
+    all_fits: bool,
+) -> dict[str, TableState]:
+    """See ``Strategy``: sums of rows travel, or of bags where the lookup sent those."""
+    kept: ExchangeResidual | None = None
+    if len(lookups) == 1 and not lookups[0].stacked and not all_fits:
+        kept, features = lookups[0].kept, lookups[0].features
+    else:
+        features, states = live_gradients(placement, tables, lookups, states)
+    names = set() if kept is None else {t.name for t in tables} & set(kept.bags)
+    pooled = _PooledGradients.of(
+        placement, [t for t in tables if t.name in names], features, kept
+    )
+    tables = [t for t in tables if t.name not in names]
+    if not tables:
+        return update(states, pooled.sent_alone())
+    ordered = in_order(placement, tables, features, lambda f: f.layout)
+    inputs = [(f.layout, FeatureInput(f.ids, None, None)) for f in ordered]
+    factor = float(placement.shards) if all_fits else None
+    batch = make_batch(placement, tables, inputs, factor)
+    if kept is None or kept.route is None or kept.fits is None:
+        id_route = route(batch.ids, batch.exchange.parts, batch.exchange.segments)
+        fits, received = fitting(batch, id_route), None
+    else:
+        id_route, fits = kept.route, kept.fits[0]
+        received = [kept.received[t.name] for t in tables]
+    slots = None if received is None else jnp.concatenate([f.slots for f in ordered])
+    rounds = _Rounds(batch, id_route, ordered, slots, pooled, update)
+    # On a GPU the host waits for the answer whether there is another round. What always
+    # follows needs ``begin``, so it comes after that: while the GPU works on it, the
+    # host gets ahead again.
+    begin, states = further_rounds(batch, id_route, fits, states, rounds.earlier)
+    return rounds.last(states, whole_range(batch, id_route, fits, begin), received)
+
+
+@dataclasses.dataclass(frozen=True)
+class _PooledGradients:
+    """Holds gradients of the bags whose sums the lookup exchanged.
+
+    Attributes:
+      bags: of these features.
+      parts: what this device sends, one array for each feature of ``bags``.
+      owned: the bags that this device pooled as an owner.
+    """
+
+    bags: PooledBatch
+    parts: list[jax.Array]
+    owned: list[FeatureResidual]
+
+    @classmethod
+    def of(
+        cls,
+        placement: Placement,
+        tables: Sequence[TableSpec],
+        features: Sequence[FeatureGradient],
+        kept: ExchangeResidual | None,
+    ) -> _PooledGradients:
+        bags = make_pooled_batch(placement, tables, [f.layout for f in features], {})
+        owned = [] if kept is None else [b for t in tables for b in kept.bags[t.name]]
+        return cls(bags, gradient_parts(bags, features), owned)
+
+    def sent_alone(self) -> list[FeatureGradient]:
+        """Exchanges them where no other gradients travel."""
+        wire = self.bags.wire()
+        arrived = wire.exchange(wire.filled({}, dict(enumerate(self.parts))))
+        return owner_gradients(self.owned, arrived, wire.views)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rounds:
+    """Runs one update, in as many rounds as its distinct ids need.
+
+    Attributes:
+      batch: the features whose rows travel.
+      id_route: where their distinct ids go.
+      features: their gradients, in the order of the batch.
+      slots: of the ids that did not travel in the first round of the lookup; None: they
+        are to be found.
+      pooled: what travels with the last round.
+      update: updates tables by their optimizers.
+    """
+
+    batch: DeviceBatch
+    id_route: Route
+    features: Sequence[FeatureGradient]
+    slots: jax.Array | None
+    pooled: _PooledGradients
+    update: Update
+
+    def earlier(self, round_range: RoundRange, states: States) -> dict[str, TableState]:
+        """Runs a round that is not the last; it does not count as a step."""
+        exchange = self.batch.exchange
+        wire = wire_of(exchange, exchange.gradients())
+        received, before = self._received(round_range, states)
+        arrived = wire.exchange(wire.filled(self._sums(round_range, wire), {}))
+        new = self.update(before, self._of_ids(received, arrived, wire))
+        for table in exchange.tables:
+            # What is stored once moves on once, in the last round.
+            again = same_step(new[table.name], states[table.name])
+            again = dataclasses.replace(again, extra=states[table.name].extra)
+            new = new | {table.name: again}
+        return new
+
+    def last(
+        self, states: States, round_range: RoundRange, received: list[Received] | None
+    ) -> dict[str, TableState]:
+        """Runs the last round; ``received`` is known if it is the lookup's first."""
+        exchange, pooled = self.batch.exchange, self.pooled
+        count = len(exchange.tables)
+        wire = wire_of(exchange, [*exchange.gradients(), *pooled.bags.rows()])
+        sums = self._sums(round_range, wire)
+        if received is None:
+            received, states = self._received(round_range, states)
+        arrived = wire.exchange(wire.filled(sums, dict(enumerate(pooled.parts, count))))
+        gradients = self._of_ids(received, arrived[:count], wire)
+        gradients += owner_gradients(pooled.owned, arrived[count:], wire.views[count:])
+        return self.update(states, gradients)
+
+    def _sums(
+        self, round_range: RoundRange, wire: ExchangeBuffers
+    ) -> dict[int, jax.Array]:
+        return _summed(self.batch, self.id_route, round_range, self.features, wire)
+
+    def _received(
+        self, round_range: RoundRange, states: States
+    ) -> tuple[list[Received], States]:
+        """Sends the ids again, with their slots or to find them."""
+        pairs, exchange = [], self.batch.exchange
+        if self.slots is not None:
+            of_ids = self.id_route, self.batch.ids, self.slots
+            return send_ids_and_slots(exchange, *of_ids, round_range), states
+        ids = send_ids(exchange, self.id_route, self.batch.ids, round_range)
+        for table, each in zip(exchange.tables, ids, strict=True):
+            slots, states = slots_of(table, states, each)
+            pairs.append((each, slots))
+        return pairs, states
+
+    def _of_ids(
+        self, received: list[Received], arrived: list[jax.Array], wire: ExchangeBuffers
+    ) -> list[FeatureGradient]:
+        tables = self.batch.exchange.tables
+        of_tables = zip(tables, received, arrived, wire.views, strict=False)
+        return [of_rows(t, ids, slots, g, w) for t, (ids, slots), g, w in of_tables]
+
+
+def _summed(
+    batch: DeviceBatch,
+    id_route: Route,
+    round_range: RoundRange,
+    features: Sequence[FeatureGradient],
+    wire: ExchangeBuffers,
+) -> dict[int, jax.Array]:
+    """Sums this device's gradients of each distinct id, into its place on the wire.
+
+    Returns:
+      The arrays of the wire by number. Places without an id are not written: an owner
+      reads those of its ids only.
+    """
+    exchange = batch.exchange
+    places = places_of(exchange, id_route, round_range)
+    rooms = [exchange.shards * room for room in exchange.capacities]
+    slots = [jnp.where(p < n, p, -1) for p, n in zip(places, rooms, strict=True)]
+    names, taken = [table.name for table in exchange.tables], [0] * len(rooms)
+    numbered = []
+    for f in features:
+        t = names.index(f.layout.table)
+        mine = slots[t][taken[t] : taken[t] + f.layout.num_ids]
+        taken[t] += f.layout.num_ids
+        numbered.append(dataclasses.replace(f, slots=mine))
+    where = wire.views[: len(rooms)]
+    sums = sum_rows(exchange.tables, rooms, numbered, where)
+    return {w.array: x for w, x in zip(where, sums, strict=True)}

@@ -1,0 +1,200 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Stores below tables: committed with a checkpoint, and opened with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path as FilePath
+from typing import Any, Protocol
+
+import numpy as np
+
+from jax_dynemb._src.engines import States
+from jax_dynemb._src.engines.shard import PACKED, counter_values, set_counters
+from jax_dynemb._src.files.checkpoint import stored as _stored
+from jax_dynemb._src.files.checkpoint import tree as _tree
+from jax_dynemb._src.files.checkpoint.tree import Path, Place
+from jax_dynemb._src.files.live import warn_of_loss
+from jax_dynemb._src.rows import Exported, part
+from jax_dynemb._src.store_identity import check_commit, identity_at, identity_noted
+from jax_dynemb._src.store_tier import StoreTier
+from jax_dynemb._src.stores import Layout, Store
+from jax_dynemb._src.table import Tables, insert_chunks
+
+_AT_ONCE = 1 << 16
+
+
+class Commits(Protocol):
+    """Describes a feed of ``jde.tiers`` or ``jde.nnx``: it has the stores of tables."""
+
+    @property
+    def stores(self) -> Mapping[str, Store]: ...
+
+    def commit(self, state: States, tag: str, step: int | None = None) -> None:
+        """Commits all stores with what has departed from a state."""
+        ...
+
+
+def commit(
+    feed: Commits | None, tree: Any, places: Mapping[Path, Place], step: int
+) -> dict[str, str]:
+    """Commits the stores below a tree's tables; tags by the spelled path of each.
+
+    ValueError if there are stores and no feed, or the feed is of other tables.
+    """
+    below = {at: p for at, p in places.items() if has_store(p)}
+    if not below and feed is None:
+        return {}
+    names = sorted(place.name for place in below.values())
+    if feed is None:
+        raise ValueError(
+            f"The tables {names} have rows in a store, which must be of the same step "
+            "as the checkpoint. Pass feed=feed, what jde.tiers.ahead returned."
+        )
+    if names != sorted(feed.stores):
+        raise ValueError(
+            f"The feed has stores for {sorted(feed.stores)}, but the tree has tables "
+            f"with stores {names}. Save all tables of the feed in one tree."
+        )
+    states = _tree.table_states(tree)
+    given = {
+        place.coll.state_name(place.name): states[place.arrays]
+        for place in below.values()
+    }
+    tag = f"step-{step}"
+    feed.commit(given, tag, step)
+    return dict.fromkeys(map("/".join, below), tag)
+
+
+def open_commits(
+    folder: FilePath,
+    fields: Mapping[str, Any],
+    stores: Mapping[str, Store] | None,
+    places: Mapping[Path, Place],
+) -> dict[Path, Store]:
+    """Opens the commits that belong to a checkpoint, once all stores are checked.
+
+    Returns, by path, the stores of tables that have one now or had one then.
+
+    Raises:
+      FileNotFoundError: a store has no such commit.
+      ValueError: a store is missing, or keeps rows that are not the checkpoint's.
+    """
+    result, commits = {}, []
+    for at, place in places.items():
+        tag = fields.get("stores", {}).get("/".join(at))
+        store = _given_store(stores, place, tag)
+        if store is None:
+            continue
+        result[at] = store
+        where = f"The store of table '{place.name}'"
+        if tag is not None:
+            stored = _stored.open_table(folder, fields, "/".join(at)).identity
+            commits.append((store, tag, stored, where))
+        elif len(store.keys()):
+            raise ValueError(
+                f"Table '{place.name}' was saved without a store, but its store "
+                "has rows of another run. Give it an empty one."
+            )
+    for store, tag, stored, where in commits:
+        check_commit(identity_at(store, tag), stored, where, tag)
+    for store, tag, stored, where in commits:
+        store.open(tag)
+        # Stores of users may tell only now.
+        check_commit(identity_noted(store), stored, where, tag)
+    return result
+
+
+def _given_store(
+    stores: Mapping[str, Store] | None, place: Place, tag: str | None
+) -> Store | None:
+    """The store of a table, if it has or had one; refuses one of other rows."""
+    store = (stores or {}).get(place.name)
+    if store is None and (tag is not None or has_store(place)):
+        raise ValueError(
+            f"Table '{place.name}' has rows in a store. Pass stores={{"
+            f"'{place.name}': store}}; jde.tiers.open_stores(coll) opens those of "
+            "the tiers."
+        )
+    if store is not None:
+        where = f"the store of table '{place.name}'"
+        Layout.of(place.config).check_same_table(store.layout, where)
+    return store
+
+
+def put_left_out(
+    folder: FilePath,
+    fields: Mapping[str, Any],
+    states: States,
+    place: Place,
+    table: str,
+    store: Store,
+) -> str | None:
+    """Puts rows without room into the table's store; says so, or returns None."""
+    held, count = _keys(place.coll, states, place.name), 0
+    for chunk in _stored.open_table(folder, fields, table).chunks():
+        left = part(chunk, ~np.isin(chunk.keys, held))
+        stored = store.put(left.keys, store.layout.pack(left), fields["step"])
+        count += len(left.keys)
+        if not stored.all():
+            raise RuntimeError(
+                f"The store of table '{place.name}' has no room for the rows that the "
+                "table has none for. Raise disk_gigabytes, or the table's capacity."
+            )
+    return (
+        f"Table '{place.name}': {count} of its rows are in its store."
+        if count
+        else None
+    )
+
+
+def bring_up(states: States, place: Place, store: Store) -> tuple[Any, str]:
+    """Inserts all rows of a store into a table that has no store below it now.
+
+    The arrays in ``states`` are donated. Returns the new arrays, and a sentence.
+    """
+    coll, name = place.coll, place.name
+    held = _keys(coll, states, name)
+    keys = store.keys()
+    keys = keys[~np.isin(keys, held)]
+    arrays, own = coll.state_name(name), coll.hash_engine.counter_rows(name)
+    clock = counter_values(coll.hash_engine.counted(states, name))["clock"]
+    new = insert_chunks(coll, name, states[arrays], _chunks(store, keys))
+    if _latest(store, keys, place) <= clock:  # no lookup has come since
+        new = set_counters(new, {"clock": clock}, own)
+    there = np.isin(keys, _keys(coll, {arrays: new}, name)).sum()
+    sentence = f"Table '{name}': {there} rows came from its store."
+    if there < len(keys):
+        sentence += (
+            f" {len(keys) - there} found no place in their bucket: raise its capacity."
+        )
+        warn_of_loss([sentence])
+    return new, sentence
+
+
+def _latest(store: Store, keys: np.ndarray, place: Place) -> int:
+    """The latest clock in the scores of rows; a server may have rows of the future."""
+    if place.config.score_strategy == "customized":
+        return 0  # its scores are no clocks
+    packed = place.config.score_strategy in PACKED
+    low = np.uint64(2**32 - 1 if packed else 2**64 - 1)
+    scores = (chunk.scores & low for chunk in _chunks(store, keys))
+    return max((int(each.max()) for each in scores), default=0)
+
+
+def _chunks(store: Store, keys: np.ndarray) -> Iterator[Exported]:
+    for begin in range(0, len(keys), _AT_ONCE):
+        some = keys[begin : begin + _AT_ONCE]
+        found, packed = store.get(some)
+        yield store.layout.unpack(some[found], packed[found])
+
+
+def _keys(coll: Tables, states: States, name: str) -> np.ndarray:
+    pieces: Iterable[np.ndarray] = (keys for keys, _ in coll.engine.index(states, name))
+    return np.concatenate([np.empty(0, np.int64), *pieces])
+
+
+def has_store(place: Place) -> bool:
+    """Whether a table has a store in its tier."""
+    return isinstance(getattr(place.config, "tier", None), StoreTier)

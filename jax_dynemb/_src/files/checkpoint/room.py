@@ -1,0 +1,224 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Room for every row of a checkpoint: modules grow, plain states are refused.
+
+A module holds its ``Tables``, so a restore can exchange them. Those of a plain state
+are the caller's: compiled steps and the rest of the program hold them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+import jax
+import numpy as np
+
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.config import TableConfig
+from jax_dynemb._src.files.checkpoint import below as _below
+from jax_dynemb._src.files.checkpoint import checksums as _checksums
+from jax_dynemb._src.files.checkpoint import stored as _stored
+from jax_dynemb._src.files.checkpoint.layout import ITEM
+from jax_dynemb._src.files.checkpoint.tree import Path, Place
+from jax_dynemb._src.files.live import no_place
+from jax_dynemb._src.rows import Keys, Schema, roomy_capacity, without_place
+from jax_dynemb._src.stores import Store
+from jax_dynemb._src.table import Tables
+
+_ALLOW = "or pass allow_drop=True to keep those with the highest scores of each bucket."
+
+
+@dataclasses.dataclass
+class Room:
+    """Holds a tree that has a place for every row.
+
+    Attributes:
+      leaves: by path; arrays of tables that grow are abstract.
+      places: of the tables, in their new sizes.
+      freed: the arrays that those of larger tables replace.
+      grown: the modules that grow, with their new tables.
+      notes: a sentence for each table that grows.
+    """
+
+    leaves: dict[Path, Any]
+    places: dict[Path, Place]
+    freed: list[jax.Array] = dataclasses.field(default_factory=list)
+    grown: list[tuple[Any, Tables]] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def take(self) -> None:
+        """Gives the modules their larger tables, once their arrays are there."""
+        for module, coll in self.grown:
+            module.coll = coll
+
+
+def make_room(
+    folder: FilePath,
+    fields: Mapping[str, Any],
+    leaves: Mapping[Path, Any],
+    places: Mapping[Path, Place],
+    allow_drop: bool,
+    verify: bool,
+) -> Room:
+    """Lets tables of modules grow to their sizes in a checkpoint; touches no array.
+
+    ``allow_drop`` leaves all sizes as they are. With ``verify`` keys are compared with
+    their checksums before rows are refused.
+
+    Raises:
+      DamagedFileError: the keys are not those that were written.
+      ValueError: rows would be lost, and the table can not grow here.
+    """
+    room = Room(dict(leaves), dict(places))
+    if allow_drop:
+        return room
+    due: dict[int, dict[str, int]] = {}
+    modules: dict[int, Any] = {}
+    for at, place in places.items():
+        table = _Table.of(folder, fields, at, place)
+        if table is None or not (slots := table.needed_slots()):
+            continue
+        if place.module is None or slots > place.config.max_slots:
+            if verify:
+                _checksums.verify_checksums(folder / ITEM, _is_no_index)
+            table.refuse(slots)
+        else:
+            modules[id(place.module)] = place.module
+            due.setdefault(id(place.module), {})[place.name] = slots
+            room.notes.append(
+                f"Table '{'/'.join(at)}' has grown from {place.config.num_slots} to "
+                f"the {slots} slots that its rows need."
+            )
+    for number, sizes in due.items():
+        _grow(room, modules[number], modules[number].coll.plan_growth(sizes).coll)
+    return room
+
+
+def check_brought_up(
+    folder: FilePath,
+    fields: Mapping[str, Any],
+    places: Mapping[Path, Place],
+    below: Mapping[Path, Store],
+) -> None:
+    """Refuses rows of stores that tables without a store have no place for."""
+    for at, store in below.items():
+        if _below.has_store(places[at]):
+            continue
+        table = _Table.of(folder, fields, at, places[at])
+        if table is not None and (slots := table.needed_slots(store)):
+            table.refuse(slots, store)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Table:
+    """A table of a checkpoint, and the one that takes its rows."""
+
+    folder: FilePath
+    fields: Mapping[str, Any]
+    at: Path
+    place: Place
+    schema: Schema
+
+    @classmethod
+    def of(
+        cls, folder: FilePath, fields: Mapping[str, Any], at: Path, place: Place
+    ) -> _Table | None:
+        """Opens the table at a path; None without one, or if its rows have a store."""
+        saved = fields["tables"].get("/".join(at))
+        dynamic = isinstance(place.config, TableConfig)
+        if saved is None or not dynamic or _below.has_store(place):
+            return None
+        schema = Schema.from_json(saved)
+        return cls(folder, fields, at, place, schema) if schema.num_buckets else None
+
+    @property
+    def slots(self) -> int:
+        """Counts the slots that the table had."""
+        return self.schema.num_buckets * _ffi.constants()["bucket_capacity"]
+
+    def needed_slots(self, store: Store | None = None) -> int:
+        """Slots that have a place for every row; 0 if the table has them already."""
+        now = self.place.config
+        smaller = now.num_buckets < self.schema.num_buckets
+        if self.place.module is not None and smaller and self._is_cut(store):
+            return self.slots
+        same = now.num_buckets % self.schema.num_buckets == 0
+        if same and now.hash_seed == self.schema.hash_seed and store is None:
+            return 0
+        if not self._lost(store):
+            return 0
+        least = self.slots if smaller else 0
+        return roomy_capacity(self._keys(store), now, least) or self.slots
+
+    def _is_cut(self, store: Store | None) -> bool:
+        """Whether the size of the checkpoint is enough: each bucket is one there."""
+        seeds = self.place.config.hash_seed == self.schema.hash_seed
+        cut = self.schema.num_buckets % self.place.config.num_buckets == 0
+        return seeds and cut and store is None
+
+    def refuse(self, slots: int, store: Store | None = None) -> None:
+        """Raises ValueError with what would be lost, if anything would."""
+        name, config, lost = self.place.name, self.place.config, self._lost(store)
+        if not lost:
+            return
+        rows = sum(map(len, self._keys(store)()))
+        fix = (
+            f"Raise max_capacity to {slots} or more"
+            if slots > config.max_slots
+            else f"Grow it first: coll, state = coll.grow(coll.init(), {{'{name}': "
+            f"{slots}}}), and restore into this state with tables=coll; or declare "
+            f"capacity={slots}"
+        )
+        raise ValueError(
+            f"{no_place('/'.join(self.at), lost, rows, config.num_slots)} It was saved "
+            f"with {self.slots}. {fix}, {_ALLOW}"
+        )
+
+    def _lost(self, store: Store | None) -> int:
+        config, keys = self.place.config, self._keys(store)
+        return without_place(keys, config.num_buckets, config.hash_seed)
+
+    def _keys(self, store: Store | None) -> Keys:
+        """Starts to read the keys of the checkpoint, and of a store below it."""
+        stored = _stored.open_table(self.folder, self.fields, "/".join(self.at))
+
+        def keys() -> Iterator[np.ndarray]:
+            held = [np.empty(0, np.int64)]
+            for some, _ in stored.index():
+                yield some
+                if store is not None:
+                    held.append(some)
+            if store is not None:
+                below = store.keys()
+                yield below[~np.isin(below, np.concatenate(held))]
+
+        return keys
+
+
+def _is_no_index(name: str) -> bool:
+    return ".index/" not in name
+
+
+def _grow(room: Room, module: Any, coll: Tables) -> None:
+    """Puts the types of larger arrays into a tree, with the shardings of the old."""
+    made = jax.eval_shape(coll.init, np.uint32(0))
+    arrays = {}
+    for at, place in room.places.items():
+        if place.module is module:
+            room.places[at] = dataclasses.replace(place, coll=coll)
+            arrays[place.arrays] = made[coll.state_name(place.name)]
+    for above, new in arrays.items():
+        own = [path for path in room.leaves if path[: len(above)] == above]
+        for path, shape in zip(own, jax.tree.leaves(new), strict=True):
+            old = room.leaves[path]
+            if tuple(old.shape) == tuple(shape.shape):
+                continue
+            room.leaves[path] = jax.ShapeDtypeStruct(
+                shape.shape, shape.dtype, sharding=old.sharding
+            )
+            if isinstance(old, jax.Array):
+                room.freed.append(old)
+    room.grown.append((module, coll))

@@ -1,0 +1,179 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A checkpoint has tiered tables as if they had no tier.
+
+So it restores into a table with another cache, or with none, and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jax_dynemb._src.engines import shard
+from jax_dynemb._src.files.checkpoint.tree import Path, Place
+from jax_dynemb._src.ops import Ring, TableState, TierState
+from jax_dynemb._src.spec import TableSpec
+
+_SEVERAL = "Table '{name}' has a tier, and its arrays lie on the devices of several "
+_SAVED = _SEVERAL + (
+    "processes: a checkpoint of it is not possible. Write the rows "
+    "that Tables.export yields in each process, or train it in one process."
+)
+_RESTORED = _SEVERAL + (
+    "processes: a checkpoint cannot be restored into it. Restore into the same table "
+    "without a tier, or in one process."
+)
+
+
+def plain(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) -> dict[Path, Any]:
+    """Replaces tiered tables' arrays by untiered ones, in NumPy; one process only."""
+    result = dict(leaves)
+    for sharing, own in _tiered(leaves, places):
+        state = _state_of(sharing[0], own)
+        if not state.index.is_fully_addressable:
+            raise NotImplementedError(_SAVED.format(name=sharing[0].name))
+        rows, of_rows = _rows_of_all(sharing, state)
+        _replace(result, sharing[0], own, rows, of_rows)
+    return result
+
+
+def _rows_of_all(
+    sharing: Sequence[Place], state: TableState
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Reads the rows of tables that share arrays, as these lie there."""
+    result: tuple[np.ndarray, dict[str, np.ndarray]] | None = None
+    for place in sharing:
+        dynamic = place.coll.hash_engine
+        states = {place.coll.state_name(place.name): state}
+        read = shard.rows_in_order(dynamic.shards(states, place.name))
+        where = dynamic.extent(place.name)
+        if "places" not in where:
+            return read
+        parts = where["places"]
+        if result is None:
+            result = jax.tree.map(
+                lambda x, n=parts: np.zeros((n * len(x), *x.shape[1:]), x.dtype), read
+            )
+        first = where["place"] * len(read[0])
+        for all_rows, own in zip(
+            jax.tree.leaves(result), jax.tree.leaves(read), strict=True
+        ):
+            all_rows[first : first + len(own)] = own
+    assert result is not None
+    return result
+
+
+def targets(
+    leaves: Mapping[Path, Any], places: Mapping[Path, Place]
+) -> dict[Path, Any]:
+    """Replaces the same arrays by the shapes of those that a checkpoint has."""
+    result = dict(leaves)
+    for (place, *_), own in _tiered(leaves, places):
+        table, where = TableSpec.of(place.config), own[*place.arrays, "tier", "place"]
+        if not getattr(where.sharding, "is_fully_addressable", True):
+            raise NotImplementedError(_RESTORED.format(name=place.name))
+        slots = where.shape[0]
+        sharding = jax.sharding.SingleDeviceSharding(
+            jax.local_devices()[0], memory_kind="pinned_host"
+        )
+
+        def shape(
+            *sizes: int, dtype: str, sharding: Any = sharding
+        ) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(sizes, dtype, sharding=sharding)
+
+        rows = shape(slots, table.dim, dtype=table.param_dtype)
+        states = {
+            name: shape(slots, *spec.shape, dtype=spec.dtype)
+            for name, spec in table.states.items()
+        }
+        _replace(result, place, own, rows, states)
+    return result
+
+
+def as_given(given: Mapping[Path, Any], place: Place) -> dict[Path, Any]:
+    """Selects the leaves of a tiered table's arrays as the tree has them."""
+    above = place.arrays
+    return {p: x for p, x in given.items() if p[: len(above)] == above}
+
+
+def tiered(
+    read: Mapping[Path, Any],
+    given: Mapping[Path, Any],
+    places: Mapping[Path, Place],
+) -> dict[Path, Any]:
+    """Makes home records of the rows that were read; frames begin empty.
+
+    ``read`` has the arrays of untiered tables, ``given`` those of the tree.
+    """
+    result = {path: read.get(path, leaf) for path, leaf in given.items()}
+    for (place, *_), own in _tiered(given, places):
+        table = TableSpec.of(place.config)
+        above = place.arrays
+        rows = np.asarray(read[*above, "values"])
+        states = {n: np.asarray(read[*above, "optimizer", n]) for n in table.states}
+        records = shard.records_of(table, rows, states)
+        missing = own[*above, "tier", "place"].shape[0] - len(records)
+        if missing:  # the last buckets of an uneven mesh
+            records = np.pad(records, ((0, missing), (0, 0)))
+        for path, leaf in own.items():
+            member = path[len(above) :]
+            if member == ("tier", "homes"):
+                sharding = leaf.sharding.with_memory_kind("pinned_host")
+                result[path] = jax.device_put(records, sharding)
+            elif member[0] in ("tier", "values", "optimizer"):
+                zeros = np.zeros(leaf.shape, leaf.dtype)
+                result[path] = jax.device_put(zeros, leaf.sharding)
+    return result
+
+
+def _tiered(
+    leaves: Mapping[Path, Any], places: Mapping[Path, Place]
+) -> Iterator[tuple[list[Place], dict[Path, Any]]]:
+    """Finds the arrays of tiered tables, each with the tables that share them."""
+    sharing: dict[Path, list[Place]] = {}
+    for place in places.values():
+        if place.config.tier is not None:
+            sharing.setdefault(place.arrays, []).append(place)
+    for some in sharing.values():
+        yield some, as_given(leaves, some[0])
+
+
+def _state_of(place: Place, own: Mapping[Path, Any]) -> TableState:
+    members = {path[len(place.arrays) :]: leaf for path, leaf in own.items()}
+    tier = {path[1]: x for path, x in members.items() if path[0] == "tier"}
+    if "departed" in tier:
+        arrays = ("tier", "departed")
+        tier["departed"] = Ring(members[*arrays, "notes"], members[*arrays, "records"])
+    return TableState(
+        index=members["index",],
+        values=members["values",],
+        optimizer={n: members["optimizer", n] for n in place.config.states},
+        counters=members["counters",],
+        sketch=members.get(("sketch",)),
+        removed=members.get(("removed",)),
+        tier=TierState(**tier),
+        name=place.coll.state_name(place.name),
+    )
+
+
+def _replace(
+    result: dict[Path, Any],
+    place: Place,
+    own: Mapping[Path, Any],
+    rows: Any,
+    states: Mapping[str, Any],
+) -> None:
+    above = place.arrays
+    for path in own:
+        member = path[len(above) :]
+        if member[0] == "tier":
+            del result[path]
+        elif member == ("values",):
+            result[path] = rows
+        elif member[0] == "optimizer":
+            result[path] = states[member[1]]

@@ -1,0 +1,66 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that several processes take together: they all succeed, or all raise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+import numpy as np
+
+from jax_dynemb._src.files.integrity import DamagedFileError
+
+T = TypeVar("T")
+
+_MOST = 32_768  # bytes of a sentence
+_MOST_PROBLEM = 1000
+_DAMAGE = "damage "
+
+
+def together(work: Callable[[], T]) -> T:
+    """Calls a function that may fail in one process; then no other waits for it.
+
+    Raises:
+      DamagedFileError: another process found a damaged file.
+      ValueError: it failed in another process; here what it raised itself.
+    """
+    if jax.process_count() == 1:
+        return work()
+    try:
+        result, error = work(), None
+    except (ValueError, OSError) as raised:
+        result, error = None, raised
+    sentences = _of_all("" if error is None else _spelled(error))
+    if error is not None:
+        raise error
+    for process, sentence in enumerate(sentences):
+        if sentence.startswith(_DAMAGE):
+            raise DamagedFileError(*json.loads(sentence.removeprefix(_DAMAGE)))
+        if sentence:
+            raise ValueError(f"In process {process}: {sentence}")
+    return result  # pyright: ignore[reportReturnType]
+
+
+def _spelled(error: Exception) -> str:
+    if not isinstance(error, DamagedFileError):
+        return str(error)
+    parts = [error.path, error.problem[:_MOST_PROBLEM], error.fix]
+    return _DAMAGE + json.dumps(parts)
+
+
+def share(items: list[T]) -> list[T]:
+    """This process's part of what all of them do once."""
+    return items[jax.process_index() :: jax.process_count()]
+
+
+def _of_all(sentence: str) -> list[str]:
+    from jax.experimental import multihost_utils
+
+    room = np.zeros(_MOST, np.uint8)
+    letters = np.frombuffer(sentence.encode()[:_MOST], np.uint8)
+    room[: len(letters)] = letters
+    rows = np.asarray(multihost_utils.process_allgather(room)).reshape(-1, _MOST)
+    return [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in rows]

@@ -1,0 +1,45 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether files are as they were written: strict JSON, sizes, checksums, versions.
+
+Plain Python that imports nothing else: jax_dynemb_torch has this folder by a link.
+"""
+
+from .chain import SUFFIX as SUFFIX
+from .chain import Chain as Chain
+from .chain import base_files as base_files
+from .chain import manifest_path as manifest_path
+from .chain import read_chain as read_chain
+from .chain import read_delta_header as read_delta_header
+from .chain import read_table_header as read_table_header
+from .chain import table_of_delta as table_of_delta
+from .errors import DEFAULT_FIX as DEFAULT_FIX
+from .errors import DamagedFileError as DamagedFileError
+from .json import Fields as Fields
+from .json import file_bytes as file_bytes
+from .json import is_whole as is_whole
+from .json import read_json as read_json
+from .side_file import FIX as FIX
+from .side_file import NAME as NAME
+from .side_file import Entry as Entry
+from .side_file import altered as altered
+from .side_file import check_file as check_file
+from .side_file import read_entries as read_entries
+from .side_file import sum_of_json as sum_of_json
+from .side_file import verify_files as verify_files
+from .sums import BLOCK as BLOCK
+from .sums import Advance as Advance
+from .sums import blocks as blocks
+from .sums import pool as pool
+from .sums import sums_of as sums_of
+from .tensor_header import CHECKSUMS as CHECKSUMS
+from .tensor_header import DIGITS as DIGITS
+from .tensor_header import METADATA_KEY as METADATA_KEY
+from .tensor_header import MIXED_INDEX_VERSION as MIXED_INDEX_VERSION
+from .tensor_header import NO_SUM as NO_SUM
+from .tensor_header import SUMS_KEY as SUMS_KEY
+from .tensor_header import Header as Header
+from .tensor_header import header_sum as header_sum
+from .tensor_header import verify as verify
+from .version import FORMAT_VERSION as FORMAT_VERSION
+from .version import check_version as check_version

@@ -1,0 +1,95 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of a running program as streams of rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+from jax_dynemb._src.admission import Frequency
+from jax_dynemb._src.config import TableConfig
+from jax_dynemb._src.engines import States
+from jax_dynemb._src.engines.shard import counter_values
+from jax_dynemb._src.kind_of import kind_of
+from jax_dynemb._src.rows import Schema, StoredTable
+from jax_dynemb._src.table import (
+    Tables,
+    check_not_donated,
+    identity_in,
+    log_head,
+    sketch_of,
+)
+
+
+def live_table(coll: Tables, state: States, name: str) -> StoredTable:
+    """Returns a table of this program; ValueError if other processes have parts."""
+    check_whole(coll, state, name)
+    config: Any = coll.tables[name]
+    if not isinstance(config, TableConfig):
+        return _tensor_train(coll, state, config)
+    counters = counter_values(coll.hash_engine.counted(state, name))
+    schema = Schema.of(config, counters["step"])
+    return StoredTable(
+        schema=dataclasses.replace(schema, hash_seed=config.hash_seed),
+        rows=counters["rows"],
+        counters=counters,
+        chunks=lambda: coll.export(state, name),
+        index=lambda: coll.engine.index(state, name),
+        head=log_head(coll, state, name),
+        identity=identity_in(coll, state, name),
+        **_counts(coll, state, config),
+    )
+
+
+def _counts(coll: Tables, state: States, config: TableConfig) -> dict[str, Any]:
+    """Returns readers of the counts of ids without a row."""
+    if not isinstance(config.admission, Frequency):
+        return {}
+    if config.admission.counts_keys:
+        return {"counted": functools.partial(coll.counted, state, config.name)}
+    arrays = state[coll.state_name(config.name)]
+    return {"sketch": functools.partial(sketch_of, coll, config.name, arrays)}
+
+
+def _tensor_train(coll: Tables, state: States, config: Any) -> StoredTable:
+    """The rows that the cores stand for, by id: they have neither counts nor states."""
+    name = config.name
+    fields = {"num_embeddings": config.num_embeddings, "pooling": config.pooling}
+    return StoredTable(
+        schema=Schema(name, config.dim, config=fields),
+        rows=config.num_embeddings,
+        counters={},
+        chunks=lambda: coll.export(state, name),
+        index=lambda: coll.engine.index(state, name),
+    )
+
+
+def check_collection(call: str, coll: Any, state: Any) -> None:
+    """Refuses arguments of an export in another order, and donated arrays."""
+    if not isinstance(coll, Tables):
+        raise TypeError(
+            f"{call} takes the jde.Tables before their state, but got "
+            f"{kind_of(coll)} in place of the Tables: {call}(..., coll, state)."
+        )
+    check_not_donated(state, call)
+
+
+def check_whole(coll: Tables, state: States, name: str) -> None:
+    """Raises unless this process sees the whole table.
+
+    Every process has all cores of a tensor train; only its residual may be elsewhere.
+    """
+    config: Any = coll.tables[name]
+    if not isinstance(config, TableConfig):
+        if config.residual is None:
+            return
+        name = config.residual.name
+    if not state[coll.state_name(name)].values.is_fully_addressable:
+        raise ValueError(
+            f"Table '{name}' lies on the devices of several processes, and this one "
+            "sees its own rows only. Save a checkpoint with jde.checkpoint.save, and "
+            "let one process write the files: python -m jax_dynemb convert CHECKPOINT "
+            "OUT --to safetensors (or dynamicemb), or restore it there and export."
+        )

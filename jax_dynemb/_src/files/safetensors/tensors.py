@@ -1,0 +1,115 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The tensors of a safetensors file as arrays; rows are read range by range."""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb._src.files.disk import disk_errors
+from jax_dynemb._src.files.integrity import DamagedFileError, Header
+
+_DTYPES = {
+    "F32": np.dtype(np.float32),
+    "BF16": np.dtype(jnp.bfloat16),
+    "F16": np.dtype(np.float16),
+    "I64": np.dtype(np.int64),
+    "I32": np.dtype(np.int32),
+    "I8": np.dtype(np.int8),
+    "U8": np.dtype(np.uint8),
+}
+NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+# The rows of a file by what its field "dtype" says; None if another program wrote it.
+_ROWS = {
+    "float32": ("F32",),
+    "bfloat16": ("BF16",),
+    "int8": ("I8",),
+    "int4": ("U8",),
+}
+_FIRST_RESERVED, _LAST_RESERVED = -4, -1
+
+
+def read_tensor(
+    header: Header, name: str, first: int = 0, last: int | None = None
+) -> np.ndarray:
+    """Reads a tensor, or some rows of it; DamagedFileError if it became shorter."""
+    tensor = header.tensor(name)
+    dtype = _DTYPES[tensor.dtype]
+    rows, *rest = tensor.shape
+    last = rows if last is None else last
+    width = math.prod(rest)
+    begin = tensor.begin + first * width * dtype.itemsize
+    count = (last - first) * width
+    with disk_errors(header.path):
+        found = np.fromfile(header.path, dtype, count, offset=begin)
+    if len(found) < count:
+        raise DamagedFileError(header.path, "it became shorter while it was read")
+    return found.reshape(last - first, *rest)
+
+
+def check_table(header: Header) -> tuple[int, int]:
+    """Checks the tensors of a file with all rows; returns rows and columns."""
+    fields = header.fields
+    dim, stored = fields.whole("dim", 2**31), fields.text("dtype")
+    if stored not in _ROWS or dim == 0:
+        problem = f"it has rows of {dim} columns and the dtype {stored!r}"
+        raise DamagedFileError(header.path, problem)
+    keys = check_tensor(header, "keys", ("I64",), None)
+    width = -(-dim // 2) if stored == "int4" else dim
+    check_tensor(header, "rows", _ROWS[stored], keys, width)
+    if stored in ("int8", "int4"):
+        check_tensor(header, "scales", ("F32",), keys)
+    check_keys(header, "keys")
+    return keys, dim
+
+
+def check_delta(header: Header, dim: int) -> None:
+    """Checks a delta's tensors: shapes, dtypes, ascending keys, none in both lists."""
+    keys = check_tensor(header, "keys", ("I64",), None)
+    check_tensor(header, "rows", ("F32",), keys, dim)
+    changed = check_keys(header, "keys")
+    if "removed" in header.tensors:
+        check_tensor(header, "removed", ("I64",), None)
+        removed = check_keys(header, "removed")
+        if len(np.intersect1d(changed, removed, assume_unique=True)):
+            problem = "it has a key that is changed and removed at once"
+            raise DamagedFileError(header.path, problem)
+
+
+def check_keys(header: Header, name: str) -> np.ndarray:
+    """Reads keys, int64[n], which must ascend and be none of the reserved ones."""
+    keys = read_tensor(header, name)
+    if (keys[1:] <= keys[:-1]).any():
+        raise DamagedFileError(header.path, f"its '{name}' do not ascend")
+    if ((keys >= _FIRST_RESERVED) & (keys <= _LAST_RESERVED)).any():
+        problem = f"its '{name}' have one of the reserved keys -4 to -1"
+        raise DamagedFileError(header.path, problem)
+    return keys
+
+
+def check_tensor(
+    header: Header, name: str, dtypes: tuple[str, ...], *shape: int | None
+) -> int:
+    """Compares a tensor with what it should be; None is any size.
+
+    Returns:
+      Its rows.
+
+    Raises:
+      DamagedFileError: it is missing, or another one.
+    """
+    tensor = header.tensor(name)
+    sizes = zip(tensor.shape, shape, strict=False)
+    fits = len(tensor.shape) == len(shape)
+    if (
+        tensor.dtype not in dtypes
+        or not fits
+        or any(w not in (None, g) for g, w in sizes)
+    ):
+        wanted = f"{' or '.join(dtypes)}{[n if n is not None else 'n' for n in shape]}"
+        problem = f"'{name}' is {tensor.dtype}{list(tensor.shape)}, not {wanted}"
+        raise DamagedFileError(header.path, problem)
+    return tensor.shape[0]

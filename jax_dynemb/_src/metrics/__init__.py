@@ -1,0 +1,15 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics of click models as pytrees: ``empty``, ``merge`` and ``compute``, as in clu.
+
+A metric of a batch comes from ``from_model_output`` and is merged into a running one,
+all inside ``jax.jit`` or ``jax.lax.scan``. Sums are pairs of float32, so that a billion
+examples add up without float64.
+"""
+
+from jax_dynemb._src.metrics.auc import AUC as AUC
+from jax_dynemb._src.metrics.rates import CTR as CTR
+from jax_dynemb._src.metrics.rates import NE as NE
+from jax_dynemb._src.metrics.rates import Calibration as Calibration
+from jax_dynemb._src.metrics.rates import LogLoss as LogLoss
+from jax_dynemb._src.metrics.windowed import Windowed as Windowed

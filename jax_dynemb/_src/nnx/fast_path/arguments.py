@@ -1,0 +1,60 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Separates the Modules of a call from its other arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from jax_dynemb._src.nnx.fast_path.graph import graph_nodes, is_graph_node
+
+_PLAIN = {int, float, bool, complex, type(None), np.ndarray}
+
+
+class Arguments:
+    """The arguments of a call, its Modules apart from the rest.
+
+    Attributes:
+      nodes: the Modules, Optimizers and Variables.
+      keys: of each node, its position or its name in the call.
+      rest: the positional arguments, None for each node.
+      named: the keyword arguments, None for each node.
+    """
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]):
+        self.nodes: list[Any] = []
+        self.keys: list[int | str] = []
+        self.rest = [self._rest(i, x) for i, x in enumerate(args)]
+        self.named = {name: self._rest(name, x) for name, x in kwargs.items()}
+
+    def _rest(self, key: int | str, x: Any) -> Any:
+        if type(x) in _PLAIN or not is_graph_node(x):
+            return x
+        self.nodes.append(x)
+        self.keys.append(key)
+        return None
+
+    def are_supported(self) -> bool:
+        """Returns whether there are Modules, and none inside another argument."""
+        return bool(self.nodes) and _is_plain(self.rest) and _is_plain(self.named)
+
+
+def _is_plain(x: Any) -> bool:
+    kind = type(x)
+    if kind in _PLAIN:
+        return True
+    if kind is tuple or kind is list:
+        return all(map(_is_plain, x))
+    if kind is dict:
+        return _PLAIN.issuperset(map(type, x.values())) or all(
+            map(_is_plain, x.values())
+        )
+    if isinstance(x, jax.Array):
+        if not isinstance(x, Tracer):
+            _PLAIN.add(kind)
+        return True
+    return not graph_nodes(x)

@@ -1,0 +1,172 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A function of Modules, compiled as a function of the values of their Variables."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from flax import nnx
+from jax.core import Tracer
+
+from jax_dynemb._src.compiler_options import compiler_options
+from jax_dynemb._src.nnx.fast_path.arguments import Arguments
+from jax_dynemb._src.nnx.fast_path.fingerprint import Fingerprint
+from jax_dynemb._src.nnx.fast_path.flax import assign
+from jax_dynemb._src.nnx.fast_path.graph import graph_nodes, iter_variables
+from jax_dynemb._src.nnx.fast_path.reads import Reads, reads
+
+Variables = list[nnx.Variable[Any]]
+
+
+class UnsupportedByFastPath(Exception):
+    """The function does what only ``nnx.jit`` can do, e.g. it returns a Module."""
+
+
+class OutdatedStructure(Exception):
+    """An attribute of the structure, such as a list, has changed since."""
+
+
+class RetraceNeeded(Exception):
+    """The set of read-only Variables, which are not donated, has changed."""
+
+
+class Program:
+    """A jitted function of the values of Variables.
+
+    Where the function only reads tables, as an evaluation does, all Variables that it
+    only reads are neither donated nor returned: a call pays for each array in and out.
+    The end of a trace shows which ones these are; then the function is traced again.
+    """
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        keys: Sequence[int | str],
+        graphdef: Any,
+        abstract: Any,
+        donated: Sequence[bool],
+        table: type[nnx.Variable[Any]],
+        *,
+        may_change: bool = False,
+    ):
+        """Jits; nothing is traced yet.
+
+        ``keys`` are positions or names of the Modules, ``graphdef`` is of all of them
+        from ``nnx.split``, and ``abstract`` their state without arrays. ``donated``
+        says so of each Variable; ``may_change`` says whether the graphdef refers to
+        objects that may.
+        """
+        self._fun, self._keys, self._donated = fun, keys, donated
+        self._graphdef, self._abstract, self._table = graphdef, abstract, table
+        self._structure = self._fingerprint(self._merged()) if may_change else None
+        self._only_read: set[int] = set()  # in every trace so far
+        self._is_traced = False
+        jit = functools.partial(jax.jit, self._on_values, donate_argnums=0)
+        self._outermost = jit(compiler_options=compiler_options())
+        self._inner = jit()  # JAX takes options in the outermost jit only
+
+    def call(self, variables: Variables, arguments: Arguments) -> Any:
+        """Returns what the function returns; the Variables have their new values."""
+        jitted = self._jitted_for(variables)
+        out, values = self._until_stable(jitted, variables, arguments)
+        if not values:
+            return out
+        if self._only_read:
+            variables = [v for i, v in enumerate(variables) if i not in self._only_read]
+        assign(variables, values)
+        return out
+
+    def lower(self, variables: Variables, arguments: Arguments) -> Any:
+        """Lowers for a call, see ``jax.jit(...).lower``."""
+        lower = self._jitted_for(variables).lower
+        return self._until_stable(lower, variables, arguments)
+
+    def _jitted_for(self, variables: Variables) -> Any:
+        values = jax.tree.leaves(variables[0].get_raw_value()) if variables else []
+        stands_inside = not values or isinstance(values[0], Tracer)
+        return self._inner if stands_inside else self._outermost
+
+    def _until_stable(
+        self, function: Callable[..., Any], variables: Variables, arguments: Arguments
+    ) -> Any:
+        """Traces until the read-only Variables are the expected ones."""
+        while True:
+            try:
+                donated, kept = self._by_donation(variables)
+                return function(donated, kept, arguments.rest, arguments.named)
+            except RetraceNeeded:
+                continue
+
+    def _by_donation(self, variables: Variables) -> tuple[list[Any], list[Any]]:
+        """Separates the values that are donated from the others."""
+        lists: tuple[list[Any], list[Any]] = ([], [])
+        for variable, is_kept in zip(variables, self._is_kept, strict=True):
+            lists[is_kept].append(variable.get_raw_value())
+        return lists
+
+    @functools.cached_property
+    def _is_kept(self) -> list[bool]:
+        """Whether each Variable keeps its arrays, since they are not donated."""
+        kept = self._only_read
+        return [not d or i in kept for i, d in enumerate(self._donated)]
+
+    def _on_values(self, donated: Any, kept: Any, rest: Any, named: Any) -> Any:
+        nodes = self._merged()
+        self._check_structure(nodes)
+        variables = list(iter_variables(nodes))
+        lists = iter(donated), iter(kept)
+        before = [next(lists[is_kept]) for is_kept in self._is_kept]
+        for variable, value in zip(variables, before, strict=True):
+            variable.set_raw_value(value)
+        token = reads.set(noted := Reads())
+        try:
+            out = self._run(nodes, rest, named)
+        finally:
+            reads.reset(token)
+        values = [variable.get_raw_value() for variable in variables]
+        pairs = enumerate(zip(values, before, strict=True))
+        only_read = {i for i, pair in pairs if noted.is_only_read(*pair)}
+        if not any(isinstance(variables[i], self._table) for i in only_read):
+            only_read = set()
+        self._learn(only_read)
+        return out, [x for i, x in enumerate(values) if i not in self._only_read]
+
+    def _merged(self) -> Any:
+        # A mapped copy has Variables of its own, which belong to this trace.
+        return nnx.merge(self._graphdef, jax.tree.map(lambda x: x, self._abstract))
+
+    def _check_structure(self, nodes: Any) -> None:
+        """Stops a trace for what the Modules of the first call no longer are."""
+        if self._structure is None:
+            return
+        if not self._structure.matches(self._fingerprint(nodes)):
+            raise OutdatedStructure
+
+    def _fingerprint(self, nodes: Any) -> Fingerprint:
+        return Fingerprint([*nodes]).without_variables()
+
+    def _learn(self, only_read: set[int]) -> None:
+        """Records what a trace has shown; stops it if it was not expected."""
+        expected = self._only_read
+        self._only_read = expected & only_read if self._is_traced else only_read
+        self._is_traced = True
+        if self._only_read != expected:
+            vars(self).pop("_is_kept", None)
+            raise RetraceNeeded
+
+    def _run(self, nodes: Any, rest: Any, named: Any) -> Any:
+        args: list[Any] = list(rest)
+        kwargs: dict[str, Any] = dict(named)
+        for key, node in zip(self._keys, nodes, strict=True):
+            if isinstance(key, int):
+                args[key] = node
+            else:
+                kwargs[key] = node
+        out = self._fun(*args, **kwargs)
+        if graph_nodes(out) or nnx.graphdef(nodes) != self._graphdef:
+            raise UnsupportedByFastPath
+        return out

@@ -1,0 +1,222 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Collects operands, results and aliases of one FFI call in the handler's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.ops.async_dispatch import dispatch_operand
+from jax_dynemb._src.ops.attributes import shares_arrays, table_attributes
+from jax_dynemb._src.ops.packed_rows import refuse_packed
+from jax_dynemb._src.ops.sizes import largest
+from jax_dynemb._src.ops.state import TableState, check_state
+from jax_dynemb._src.ops.tier_state import ring_of, with_notes
+from jax_dynemb._src.spec import TableSpec
+
+ALL = ("index", "values", "optimizer", "counters")
+_READS_PACKED = ("find_packed",)
+# A training lookup also takes the sketch and the ring of departed rows of tables that
+# have them, and whatever removes rows takes their log.
+OF_LOOKUP = (*ALL, "sketch", "removed", "departed")
+OF_REMOVAL = ("index", "counters", "removed")
+
+# Stands for a size without a bound, to learn whether scratch depends on it.
+_ANY_BATCH = 1 << 20
+_NO_BOUND = (
+    "{op} with a symbolic number of ids ({size}) needs scratch memory for the largest "
+    "batch, so each dimension must have a bound: give jax.export.symbolic_shape, or "
+    "jde.export.program, a constraint such as constraints=['b <= 4096']."
+)
+
+
+class Call:
+    """One FFI call about some tables, or none.
+
+    The order of buffers is fixed in xla_ffi/schema.h: what is added first here is
+    read first there.
+    """
+
+    def __init__(
+        self,
+        op: str,
+        tables: Sequence[TableSpec],
+        num_ids: Sequence[int] = (),
+        **attributes: Any,
+    ):
+        """Starts a call; ``attributes`` are those beside the tables' own.
+
+        The buffers of ``tables`` are added; those that share arrays stand together.
+        ``num_ids`` is of each feature, or of each table of a route. A scatter says
+        there if some slots may be equal. pair_gradients says the shape of the suffixes,
+        and rows.
+
+        Raises:
+          ValueError: a table has packed rows, which the operation does not read.
+        """
+        if op not in _READS_PACKED:
+            refuse_packed(tables, op)
+        self._op = op
+        self._tables = list(tables)
+        self._num_ids = list(num_ids)
+        of_tables = table_attributes(tables) if tables else {}
+        self._attributes = of_tables | attributes
+        self._operands: list[jax.Array] = []
+        self._batch: list[jax.Array] = []  # those of them that are no tables
+        self._results: list[Any] = []
+        self._aliases: dict[int, int] = {}
+
+    def operand(self, array: jax.Array | None) -> None:
+        """Adds an array that is only read; None is an operand that the call lacks."""
+        if array is not None:
+            self._operands.append(array)
+            self._batch.append(array)
+
+    def read(self, array: jax.Array) -> None:
+        """Adds an array of a table that is only read."""
+        self._operands.append(array)
+
+    def result(self, shape: tuple[int, ...], dtype: Any) -> None:
+        """Adds an array that is only written."""
+        self._results.append(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)))
+
+    def update(self, array: jax.Array) -> None:
+        """Adds an array that is changed in place."""
+        self._aliases[len(self._operands)] = len(self._results)
+        self._operands.append(array)
+        # The type of the operand itself: it carries the memory space.
+        self._results.append(jax.typeof(array))
+
+    def update_tables(
+        self, states: Mapping[str, TableState], members: Sequence[str] = ALL
+    ) -> None:
+        """Adds the arrays of the tables, changed in place or passed through."""
+        for array in self._arrays(states, members):
+            self.update(array)
+
+    def read_tables(
+        self, states: Mapping[str, TableState], members: Sequence[str] = ALL
+    ) -> None:
+        """Adds the arrays of the tables, only read."""
+        self._operands += self._arrays(states, members)
+
+    def _arrays(
+        self, states: Mapping[str, TableState], members: Sequence[str]
+    ) -> list[jax.Array]:
+        """Lists the arrays of all tables, each once, in the order of the handlers."""
+        for table in self._tables:
+            check_state(table, states[table.state_name])
+        return [
+            array
+            for table in _with_own_arrays(self._tables)
+            for array in table_arrays(table, states[table.state_name], members)
+        ]
+
+    def take_tables(
+        self,
+        results: Iterator[jax.Array],
+        states: Mapping[str, TableState],
+        members: Sequence[str] = ALL,
+    ) -> dict[str, TableState]:
+        """The states after the call, by name: their arrays are the next results."""
+        return {
+            t.state_name: take_table(results, t, states[t.state_name], members)
+            for t in _with_own_arrays(self._tables)
+        }
+
+    def run(self, *, on_host: bool = False) -> Iterator[jax.Array]:
+        """Yields the results in the order in which they were added to the call.
+
+        Where all of them lie in host memory, ``on_host``, there is no scratch.
+        """
+        batch, results = self._batch, self._results_of_batch()
+        self.operand(dispatch_operand(len(self._operands), batch, results))
+        if not on_host:
+            self.result((self._scratch_bytes(),), jnp.uint8)
+        results = _ffi.call(
+            self._op,
+            self._results,
+            self._operands,
+            self._aliases,
+            **self._attributes,
+        )
+        return iter(results if on_host else results[:-1])
+
+    def _results_of_batch(self) -> list[Any]:
+        tables = set(self._aliases.values())
+        return [x for i, x in enumerate(self._results) if i not in tables]
+
+    def _scratch_bytes(self) -> int:
+        """Computes the scratch of the largest batch; symbolic sizes share one."""
+        buckets = [table.local_buckets for table in self._tables]
+        dims = [table.dim for table in self._tables]
+        most = [largest(ids) for ids in self._num_ids]
+        open_ended = [n for n, m in zip(self._num_ids, most, strict=True) if m is None]
+        ids = [_ANY_BATCH if m is None else m for m in most]
+        nbytes = _ffi.scratch_bytes(self._op, buckets, dims, ids)
+        if open_ended and nbytes > 0:
+            raise ValueError(_NO_BOUND.format(op=self._op, size=open_ended[0]))
+        return nbytes
+
+
+def _with_own_arrays(tables: Sequence[TableSpec]) -> list[TableSpec]:
+    """Without those that lie in the arrays of the table before them."""
+    shares = shares_arrays(tables)
+    return [table for table, each in zip(tables, shares, strict=True) if not each]
+
+
+def table_arrays(
+    table: TableSpec, state: TableState, members: Sequence[str] = ALL
+) -> list[jax.Array]:
+    """The arrays of a table in the order of the handlers."""
+    arrays = []
+    for member in _taken(table, members):
+        if member == "optimizer":
+            arrays += [state.optimizer[name] for name in table.states]
+        elif member == "departed":
+            arrays.append(ring_of(state).notes)
+        else:
+            arrays.append(getattr(state, member))
+    return arrays
+
+
+def _taken(table: TableSpec, members: Sequence[str]) -> list[str]:
+    """The members that a call takes of a table, in the order of the handlers."""
+    lacking = {
+        {"index": "values", "rows": "index"}.get(table.part),
+        None if table.takes_sketch else "sketch",
+        None if table.ring_size else "removed",
+        None if table.part == "index" and table.ring_rows else "departed",
+    }
+    return [m for m in OF_LOOKUP if m in members and m not in lacking]
+
+
+def take_table(
+    results: Iterator[jax.Array],
+    table: TableSpec,
+    state: TableState,
+    members: Sequence[str] = ALL,
+) -> TableState:
+    """Builds the state after a call: its arrays are the next results, others stay."""
+    new: dict[str, Any] = {
+        "index": state.index,
+        "values": state.values,
+        "optimizer": state.optimizer,
+        "counters": state.counters,
+        "sketch": state.sketch,
+        "removed": state.removed,
+        "tier": state.tier,
+    }
+    for member in _taken(table, members):
+        if member == "optimizer":
+            new[member] = {name: next(results) for name in table.states}
+        elif member == "departed":
+            new["tier"] = with_notes(state.tier, next(results))
+        else:
+            new[member] = next(results)
+    return TableState(**new, extra=state.extra, name=state.name)

@@ -1,0 +1,259 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Flattens the ids that a user passes, and shapes the rows for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb._src.ids import array_of, check_depth
+from jax_dynemb._src.ids import ids as make_ids
+from jax_dynemb._src.jagged import Jagged
+from jax_dynemb._src.ops.offsets import offsets_of_given
+from jax_dynemb._src.ops.sizes import is_symbolic
+
+_TRUNCATED = (
+    "Feature '{feature}': ids have dtype {dtype} but table '{table}' has 64-bit keys. "
+    "JAX truncates int64 arrays when x64 is off, so values above 2**31 may already be "
+    "lost. Convert on the host: ids = jde.ids(np_array). If your ids really are "
+    "32-bit, give the table's config key_dtype='int32'."
+)
+
+_SYMBOLIC_BAGS = (
+    "Feature '{feature}': the last axis of its ids, the size of its bags, is the "
+    "symbolic dimension {size}, but a kernel takes bags of one static size. Pad bags "
+    "with -1 to a static size, or pass a jde.Jagged, whose capacity may be symbolic."
+)
+
+
+class IdsTable(Protocol):
+    """A table of any kind, as far as the form of its ids depends on it."""
+
+    @property
+    def name(self) -> str:
+        """Returns the table's name."""
+        ...
+
+    @property
+    def pooling(self) -> str | None:
+        """How rows of a bag are pooled."""
+        ...
+
+    @property
+    def key_dtype(self) -> str:
+        """Returns the dtype of ids."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureLayout:
+    """Describes the static shape of one feature in one call.
+
+    Attributes:
+      table: the name of its table.
+      pooling: "none", "sum", "mean" or "no_rows".
+      given_shape: shape of the ids as given, without the axis of the two words.
+      ids_shape: the same, but bags of length zero have become bags of one padding.
+      rows_shape: shape of the returned rows, without dim.
+      bag_size: ids of each bag; 0 where offsets are given.
+      weighted: whether each id has a weight.
+    """
+
+    feature: str
+    table: str
+    pooling: str
+    given_shape: tuple[int, ...]
+    ids_shape: tuple[int, ...]
+    rows_shape: tuple[int, ...]
+    bag_size: int
+    weighted: bool
+
+    @property
+    def num_ids(self) -> int:
+        """Ids, padding included."""
+        return math.prod(self.ids_shape)
+
+    def shaped_as_given(self, per_id: jax.Array) -> jax.Array:
+        """One number per id, flat, in the shape of the ids as given."""
+        return per_id[: math.prod(self.given_shape)].reshape(self.given_shape)
+
+    @property
+    def num_bags(self) -> int:
+        """Rows that the feature returns."""
+        return math.prod(self.rows_shape)
+
+
+def one_row_each(
+    feature: str, table: str, num_ids: int, pooling: str = "none"
+) -> FeatureLayout:
+    """The layout of flat ids that are not pooled."""
+    shape = (num_ids,)
+    return FeatureLayout(feature, table, pooling, shape, shape, shape, 1, False)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class FeatureInput:
+    """The arrays of one feature in one call.
+
+    Attributes:
+      ids: uint32[num_ids, 2], or [num_ids] of another integer type.
+      offsets: int32[num_bags + 1] where bags differ in length.
+      weights: float32[num_ids], or None.
+      malformed: uint32[1], how many bags were cut, or None where none can be.
+      uses: uint32[num_ids], how many ids each one stands for; None: one.
+    """
+
+    ids: jax.Array
+    offsets: jax.Array | None
+    weights: jax.Array | None
+    malformed: jax.Array | None = None
+    uses: jax.Array | None = None
+
+
+def slots_only(
+    layout: FeatureLayout, given: FeatureInput
+) -> tuple[FeatureLayout, FeatureInput]:
+    """The ids of a feature, for a call that returns no rows."""
+    alone = one_row_each(layout.feature, layout.table, layout.num_ids, "no_rows")
+    return alone, FeatureInput(given.ids, None, None, uses=given.uses)
+
+
+def prepare(
+    config: IdsTable, feature: str, ids: Any, weights: Any = None
+) -> tuple[FeatureLayout, FeatureInput]:
+    """Brings the ids of one feature into the form that kernels take.
+
+    ``ids`` is an array of any leading shape, or a ``Jagged``; ``weights`` has its
+    shape.
+    """
+    if isinstance(ids, Jagged):
+        return _prepare_jagged(config, feature, ids, weights)
+    array, shape = id_array(config, feature, ids)
+    pooled = config.pooling is not None
+    given_shape = shape
+    bag_size = shape[-1] if pooled and len(shape) >= 2 else 1
+    if is_symbolic(bag_size):
+        raise ValueError(_SYMBOLIC_BAGS.format(feature=feature, size=bag_size))
+    # Ids without a bag axis are bags of one; empty bags have no ids to divide by.
+    rows_shape = shape[:-1] if pooled and len(shape) >= 2 else shape
+    if bag_size == 0:
+        array, shape, bag_size = _one_padding_each(array, rows_shape)
+    flat = array.reshape(math.prod(shape), *array.shape[len(shape) :])
+    layout = FeatureLayout(
+        feature=feature,
+        table=config.name,
+        pooling=config.pooling or "none",
+        given_shape=given_shape,
+        ids_shape=shape,
+        rows_shape=rows_shape,
+        bag_size=bag_size,
+        weighted=weights is not None,
+    )
+    return layout, FeatureInput(flat, None, _flat_weights(layout, weights))
+
+
+def _prepare_jagged(
+    config: IdsTable, feature: str, jagged: Jagged, weights: Any
+) -> tuple[FeatureLayout, FeatureInput]:
+    array, shape = id_array(config, feature, jagged.values)
+    if len(shape) != 1:
+        raise ValueError(
+            f"Feature '{feature}': Jagged.values must be one flat array of ids, not of "
+            f"shape {shape}; flatten it and give the length of each bag in lengths."
+        )
+    offsets, malformed = offsets_of_given(feature, jagged.lengths, shape[0])
+    array = _pad_after(array, offsets[-1])
+    pooled = config.pooling is not None
+    layout = FeatureLayout(
+        feature=feature,
+        table=config.name,
+        pooling=config.pooling or "none",
+        given_shape=shape,
+        ids_shape=shape,
+        rows_shape=(offsets.shape[0] - 1,) if pooled else shape,
+        bag_size=0 if pooled else 1,
+        weighted=weights is not None,
+    )
+    flat_weights = _flat_weights(layout, weights)
+    own_offsets = offsets if pooled else None
+    return layout, FeatureInput(array, own_offsets, flat_weights, malformed)
+
+
+def id_array(
+    config: IdsTable, feature: str, ids: Any
+) -> tuple[jax.Array, tuple[int, ...]]:
+    """The ids as a jax Array, and their shape without the axis of words."""
+    narrow = config.key_dtype == "int32"
+    if not hasattr(ids, "dtype"):
+        ids = array_of(ids)
+    if isinstance(ids, np.ndarray) and ids.dtype in (np.int64, np.uint64):
+        if narrow:
+            raise TypeError(_too_wide(config, feature, ids.dtype))
+        ids = make_ids(ids)
+    dtype = jnp.dtype(ids.dtype)
+    if dtype.kind not in "iu":
+        raise TypeError(
+            f"Feature '{feature}': ids must be integers, not {dtype}. Make them with "
+            "jde.ids, or hash other values with jde.hash_ids first."
+        )
+    ids = ids if isinstance(ids, jax.Array) else jnp.asarray(ids)
+    if narrow:
+        if dtype.itemsize != 4:
+            raise TypeError(_too_wide(config, feature, dtype))
+        return ids, ids.shape
+    if dtype.itemsize == 8:
+        return ids, ids.shape
+    if dtype == jnp.uint32 and ids.ndim >= 1 and ids.shape[-1] == 2:
+        return ids, ids.shape[:-1]
+    raise TypeError(_TRUNCATED.format(feature=feature, dtype=dtype, table=config.name))
+
+
+def _too_wide(config: IdsTable, feature: str, dtype: Any) -> str:
+    return (
+        f"Feature '{feature}': table '{config.name}' has key_dtype='int32', but the "
+        f"ids have dtype {dtype}. Pass int32 or uint32 ids, or drop key_dtype and use "
+        "jde.ids."
+    )
+
+
+def _padding(array: jax.Array) -> jax.Array:
+    """-1 in the array's type: all bits set."""
+    return ~jnp.zeros((), array.dtype)
+
+
+def _pad_after(array: jax.Array, end: jax.Array) -> jax.Array:
+    """Ids from position ``end`` on become padding."""
+    position = jnp.arange(array.shape[0], dtype=jnp.int32)
+    live = (position < end).reshape(-1, *[1] * (array.ndim - 1))
+    return jnp.where(live, array, _padding(array))
+
+
+def _one_padding_each(
+    array: jax.Array, rows_shape: tuple[int, ...]
+) -> tuple[jax.Array, tuple[int, ...], int]:
+    """Bags of length zero become bags of one padding."""
+    shape = (*rows_shape, 1)
+    words = array.shape[len(shape) :]
+    return jnp.full((*shape, *words), _padding(array), array.dtype), shape, 1
+
+
+def _flat_weights(layout: FeatureLayout, weights: Any) -> jax.Array | None:
+    if weights is None:
+        return None
+    check_depth(f"Feature '{layout.feature}': weights", weights)
+    weights = jnp.asarray(weights)
+    if weights.size == 0 and layout.num_ids > 0:
+        return jnp.zeros(layout.num_ids, jnp.float32)
+    if weights.shape != layout.ids_shape:
+        raise ValueError(
+            f"Feature '{layout.feature}': weights have shape {weights.shape}, the ids "
+            f"{layout.ids_shape}; give one weight for each id."
+        )
+    return weights.astype(jnp.float32).reshape(-1)

@@ -1,0 +1,261 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Training and serving lookup: one call for all tables and features, up to a size."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb._src.ffi import constants
+from jax_dynemb._src.ops.attributes import feature_attribute
+from jax_dynemb._src.ops.call import OF_LOOKUP, Call
+from jax_dynemb._src.ops.call_batches import Indices, call_batches, rows_of
+from jax_dynemb._src.ops.features import (
+    Inputs,
+    Outputs,
+    States,
+    feature_fields,
+    take_whole,
+)
+from jax_dynemb._src.ops.layout import FeatureLayout
+from jax_dynemb._src.ops.packed_rows import packed_attribute
+from jax_dynemb._src.ops.row_views import RowBuffers, RowViews, waves
+from jax_dynemb._src.ops.sizes import is_positive
+from jax_dynemb._src.ops.stamps import WORDS, Stamps
+from jax_dynemb._src.ops.state import TableState
+from jax_dynemb._src.ops.tier_lookup import find_tiered, lookup_tiered, prefetch_tiered
+from jax_dynemb._src.spec import TableSpec
+
+Others = Callable[[FeatureLayout], list[tuple[str, Any, int]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _CallBatch:
+    """Describes one call of several.
+
+    Attributes:
+      tables: their numbers.
+      features: numbers of their features.
+      configs: of these tables.
+      inputs: of their features.
+      views: where the features' rows go.
+      arrays: that features share.
+    """
+
+    tables: Indices
+    features: Indices
+    configs: list[TableSpec]
+    inputs: Inputs
+    views: RowViews
+    arrays: RowBuffers
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether the call takes scores, or the time."""
+        return any(table.takes_given for table in self.configs)
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Lists what a serving lookup reads: counters for the seed only."""
+        seeded = constants()["seeded_initializers"]
+        draws = any(t.eval_initializer.kernel in seeded for t in self.configs)
+        return ("index", "values", "counters") if draws else ("index", "values")
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the rows of the tables are packed, those of all or of none."""
+        return any(table.row_format is not None for table in self.configs)
+
+    def start(self, op: str, **attributes: Any) -> Call:
+        """The call, with its attributes."""
+        rows = [
+            feature_fields(layout, self.configs)
+            | {"has_uses": int(given.uses is not None)}
+            | where
+            for (layout, given), where in zip(
+                self.inputs, self.arrays.fields(self.views), strict=True
+            )
+        ]
+        num_ids = [layout.num_ids for layout, _ in self.inputs]
+        features = feature_attribute(rows)
+        return Call(op, self.configs, num_ids, features=features, **attributes)
+
+    def add_features(self, call: Call, others: Others) -> None:
+        """Operands and results of the features.
+
+        Args:
+          call: to which they are added.
+          others: name, dtype and size of results beside the rows, by layout.
+        """
+        configs = {table.name: table for table in self.configs}
+        used: set[int] = set()
+        for (layout, given), where in zip(self.inputs, self.views, strict=True):
+            config = configs[layout.table]
+            for array in (given.ids, given.offsets, given.weights, given.uses):
+                call.operand(array)
+            if where is not None:
+                self.arrays.add_result(call, used, where)
+            elif layout.pooling != "no_rows":
+                call.result((layout.num_bags, config.dim), config.dtype)
+            for _, dtype, size in others(layout):
+                call.result((size,), dtype)
+
+    def take_features(
+        self, results: Iterator[jax.Array], others: Others, outputs: Outputs
+    ) -> None:
+        """Takes the results that ``add_features`` added, as outputs of features."""
+        used: set[int] = set()
+        triples = zip(self.features, self.inputs, self.views, strict=True)
+        for index, (layout, _), where in triples:
+            output = outputs[index] = {}
+            if where is not None:
+                if where.array not in used:
+                    self.arrays.keep(where, next(results))
+                used.add(where.array)
+            elif layout.pooling != "no_rows":
+                output["rows"] = next(results)
+            for name, _, _ in others(layout):
+                output[name] = next(results)
+
+
+def lookup(
+    tables: Sequence[TableSpec],
+    states: States,
+    inputs: Inputs,
+    scores: jax.Array,
+    views: RowViews = (),
+    arrays: RowBuffers | None = None,
+) -> tuple[Outputs, dict[str, TableState], Stamps]:
+    """Looks up, and inserts what is not there.
+
+    Args:
+      tables: those that the features use.
+      states: by name, see ``TableSpec.state_name``.
+      inputs: layout and arrays of each feature.
+      scores: uint32[tables, 2], words of what tables with ``takes_given`` take.
+      views: of each feature's rows, if some share arrays.
+      arrays: those that features share, where another call writes some of them.
+
+    Returns:
+      For each feature "slots" int32[num_ids], and where it has them "rows"
+      dtype[num_bags, dim], or the array that it shares, and "scale" float32[num_bags].
+      Then the new states, and the stamps of the tables.
+    """
+    if any([table.tier is not None for table in tables]):
+        return lookup_tiered(lookup, tables, states, inputs, scores, views)
+    arrays, views = arrays or RowBuffers(), views or [None] * len(inputs)
+    outputs: Outputs = [{} for _ in inputs]
+    new: dict[str, TableState] = {}
+    stamps: list[jax.Array] = []
+    names: list[tuple[str, ...]] = []
+    for batch in _batches(tables, inputs, views, arrays):
+        call, before = batch.start("lookup"), {**states, **new}
+        if batch.is_scored:
+            call.operand(rows_of(scores, batch.tables))
+        call.result((len(batch.configs), WORDS), jnp.uint32)
+        call.update_tables(before, OF_LOOKUP)
+        batch.add_features(call, _of_lookup)
+        results = call.run()
+        stamps.append(next(results))
+        names.append(tuple([table.name for table in batch.configs]))
+        new |= call.take_tables(results, before, OF_LOOKUP)
+        batch.take_features(results, _of_lookup, outputs)
+    take_whole(outputs, views, arrays)
+    return outputs, new, Stamps(tuple(stamps), tuple(names))
+
+
+def find(
+    tables: Sequence[TableSpec],
+    states: States,
+    inputs: Inputs,
+    views: RowViews = (),
+    arrays: RowBuffers | None = None,
+) -> tuple[Outputs, dict[str, TableState]]:
+    """Looks up and changes nothing; the tables need not be donated.
+
+    Returns:
+      For each feature "rows" dtype[num_bags, dim], or the array that it shares, "found"
+      uint8[num_ids] and "slots" int32[num_ids]. Then the states, for a program that
+      also changes them: a change then waits until they have been read.
+    """
+    inputs = [(lay, dataclasses.replace(given, uses=None)) for lay, given in inputs]
+    if any([table.tier is not None for table in tables]):
+        return find_tiered(find, tables, states, inputs, views)
+    arrays, views = arrays or RowBuffers(), views or [None] * len(inputs)
+    outputs: Outputs = [{} for _ in inputs]
+    new: dict[str, TableState] = {}
+    for batch in _batches(tables, inputs, views, arrays):
+        before = {**states, **new}
+        if batch.is_packed:
+            packed = packed_attribute(batch.configs)
+            call = batch.start("find_packed", packed=packed)
+        else:
+            call = batch.start("find")
+        call.read_tables(before, batch.read)
+        batch.add_features(call, _of_find)
+        batch.take_features(call.run(), _of_find, outputs)
+        mine = [outputs[i] for i in batch.features]
+        for output in mine:  # XLA removes it where the program does not use it
+            output["found"] = (output["slots"] >= 0).astype(jnp.uint8)
+        slots = [output["slots"] for output in mine]
+        for name in {table.state_name: None for table in batch.configs}:
+            new[name] = _after(before[name], slots)
+    take_whole(outputs, views, arrays)
+    return outputs, new
+
+
+def prefetch(
+    tables: Sequence[TableSpec], states: States, inputs: Inputs
+) -> dict[str, TableState]:
+    """Brings the rows of ids into frames, where they are stored and have none.
+
+    Args:
+      tables: those that the features use; without a tier they stay as they are.
+      states: by name, see ``TableSpec.state_name``.
+      inputs: layout and arrays of each feature.
+
+    Returns:
+      The states that changed.
+    """
+    return prefetch_tiered(find, tables, states, inputs)
+
+
+def _of_lookup(layout: FeatureLayout) -> list[tuple[str, Any, int]]:
+    slots = [("slots", jnp.int32, layout.num_ids)]
+    scale = [("scale", jnp.float32, layout.num_bags)]
+    return slots + scale if layout.pooling == "mean" else slots
+
+
+def _of_find(layout: FeatureLayout) -> list[tuple[str, Any, int]]:
+    return [("slots", jnp.int32, layout.num_ids)]
+
+
+def _batches(
+    tables: Sequence[TableSpec], inputs: Inputs, views: RowViews, arrays: RowBuffers
+) -> Iterator[_CallBatch]:
+    """Yields the calls of a lookup, nearly always one."""
+    table_of = [layout.table for layout, _ in inputs]
+    for some, features in call_batches(tables, table_of, waves(table_of, views)):
+        own, mine = [tables[i] for i in some], [inputs[i] for i in features]
+        here = [views[i] for i in features]
+        yield _CallBatch(some, features, own, mine, here, arrays)
+
+
+def _after(state: TableState, slots: Sequence[jax.Array]) -> TableState:
+    """The same state, but not before the slots are known.
+
+    The counters, which every change of a table reads, get nothing added that depends on
+    a slot: XLA cannot know that no slot is below -16. If the
+    call returned the arrays, a program that does not donate them would copy the tables.
+    """
+    known = [each for each in slots if is_positive(each.size)]
+    if not known:
+        return state
+    nothing = (known[0].reshape(-1)[0] + 16) >> 31
+    counters = state.counters | nothing.astype(jnp.uint32)
+    return dataclasses.replace(state, counters=counters)

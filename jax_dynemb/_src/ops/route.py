@@ -1,0 +1,66 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers the distinct ids of several tables in order of (table, hash)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.ops.call import Call
+
+
+class RouteTable(NamedTuple):
+    """Describes the ids of one table.
+
+    Attributes:
+      first: the segment of the ids that the table's first owner has.
+      owners: shards that hold rows of the table; their segments follow each other.
+      num_buckets: of the table; 0: one for each owner.
+      local_buckets: how many of them an owner has; the last owners may have fewer.
+    """
+
+    size: int
+    first: int
+    owners: int
+    hash_seed: int = 0
+    num_buckets: int = 0
+    local_buckets: int = 1
+
+
+def route(
+    ids: jax.Array, tables: Sequence[RouteTable], segments: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Finds the distinct ids and their owners.
+
+    Args:
+      ids: uint32[n, 2] of all tables, one after the other; -1 is padding.
+      tables: their ids, in order of their segments.
+      segments: how many there are.
+
+    Returns:
+      int32[n], for each id the number of its distinct id, ``n`` for padding. Then
+      int32[n], for each distinct id the position of its first occurrence, ``n`` past
+      the last one. Then int32[segments + 1], where each segment begins, and where the
+      last one ends.
+    """
+    n = ids.shape[0]
+    fields = _ffi.constants()["part_fields"]
+    numbers = [getattr(table, field) for table in tables for field in fields]
+    call = Call(
+        "route",
+        (),
+        [table.size for table in tables],
+        parts=np.array(numbers, dtype=np.uint64).view(np.int64),
+    )
+    call.operand(ids)
+    call.result((n,), jnp.int32)
+    call.result((n,), jnp.int32)
+    call.result((segments + 1,), jnp.int32)
+    unique_of, first, starts = call.run()
+    return unique_of, first, starts

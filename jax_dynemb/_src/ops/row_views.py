@@ -1,0 +1,97 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of several features, or of several tables, in one array of one axis.
+
+So what is exchanged between devices is written, and read, where it lies on the wire.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+
+from jax_dynemb._src.ops.call import Call
+
+
+@dataclasses.dataclass(frozen=True)
+class RowView:
+    """Where the rows of one feature lie in an array of several; static.
+
+    Attributes:
+      size: of the array, in elements.
+      offset: elements before the first row.
+      group: rows that follow each other.
+      stride: elements from the first row of a group to that of the next; a multiple of
+        16 bytes.
+      wave: tables of different waves go in different calls, so that what follows one of
+        them need not wait for the others.
+    """
+
+    array: int
+    dtype: str
+    size: int
+    offset: int
+    group: int
+    stride: int
+    wave: int = 0
+
+
+RowViews = Sequence[RowView | None]  # None: an array [rows, dim] of its own
+
+
+def waves(tables: Sequence[str], views: RowViews) -> dict[str, int]:
+    """Returns the wave of each table."""
+    pairs = zip(tables, views, strict=True)
+    return {table: view.wave for table, view in pairs if view is not None}
+
+
+class RowBuffers:
+    """The arrays of one operation, over the calls that it takes.
+
+    Calls number the arrays that they use themselves, in order of use.
+    """
+
+    def __init__(self) -> None:
+        """No arrays yet."""
+        self._whole: dict[int, jax.Array] = {}  # after the calls so far
+
+    def fields(self, views: RowViews) -> list[dict[str, int]]:
+        """The part of the attributes ``features`` and ``sums`` that tells of rows."""
+        numbers: dict[int, int] = {}
+        rows = []
+        for one in views:
+            if one is None:
+                own = ("array", "passed_on", "offset", "group", "stride")
+                rows.append(dict(zip(own, (-1, 0, 0, 0, 0), strict=True)))
+                continue
+            rows.append(
+                {
+                    "array": numbers.setdefault(one.array, len(numbers)),
+                    "passed_on": int(one.array in self._whole),
+                    "offset": one.offset,
+                    "group": one.group,
+                    "stride": one.stride,
+                }
+            )
+        return rows
+
+    def add_result(self, call: Call, used: set[int], one: RowView) -> bool:
+        """Adds the array to a call, if it is the first there; says whether it is."""
+        if one.array in used:
+            return False
+        used.add(one.array)
+        if one.array in self._whole:
+            call.update(self._whole[one.array])
+        else:
+            call.result((one.size,), one.dtype)
+        return True
+
+    def keep(self, one: RowView, array: jax.Array) -> None:
+        """Keeps the array that a call returned."""
+        self._whole[one.array] = array
+
+    def whole(self, one: RowView) -> jax.Array:
+        """The array after all calls."""
+        return self._whole[one.array]

@@ -1,0 +1,137 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Sums over groups of rows, in order of position, with the kernels of an update.
+
+Those sum the gradients of each row of a table. Here the rows are numbered groups, and
+their sums are written to an array. So sums of a batch are as deterministic, and as
+indifferent to skew, as an update.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.ops.call import Call
+from jax_dynemb._src.ops.call_batches import call_batches
+from jax_dynemb._src.ops.layout import one_row_each
+from jax_dynemb._src.ops.residual import FeatureGradient
+from jax_dynemb._src.ops.row_views import RowBuffers, RowViews, waves
+from jax_dynemb._src.ops.update_rows import add_gradients, gradient_attribute
+from jax_dynemb._src.spec import TableSpec
+from jax_dynemb._src.table_sizes import buckets_for
+
+
+def sum_rows(
+    tables: Sequence[TableSpec],
+    groups: Sequence[int],
+    features: Sequence[FeatureGradient],
+    views: RowViews = (),
+    order: tuple[jax.Array, jax.Array] | None = None,
+    dtype: Any = jnp.float32,
+) -> list[jax.Array]:
+    """Sums the rows of each group.
+
+    Args:
+      tables: those that the features belong to; only name and dim are used.
+      groups: of each table, how many there are.
+      features: gradients, whose slots are the numbers of groups, or negative; their ids
+        are not read.
+      views: of the sums of each table, if some share arrays.
+      order: of one feature, where it is known; a GPU need not sort then. It may add the
+        rows of a group in another order than without. int32[n], its slots in ascending
+        order, negative ones last. int32[n], their positions; those of equal slots
+        ascend.
+      dtype: of sums with an array of their own: float32, or a type of 16 bits to which
+        a sum is rounded once.
+
+    Returns:
+      For each table dtype[groups, dim], or the array that it shares. What stands in
+      the sum of a group without rows is undefined.
+    """
+    views, arrays = views or [None] * len(tables), RowBuffers()
+    scratch = [
+        dataclasses.replace(t, num_buckets=buckets_for(max(1, size)), shards=1)
+        for t, size in zip(tables, groups, strict=True)
+    ]
+    own: dict[int, jax.Array] = {}
+    wave_of = waves([t.name for t in tables], views)
+    for some, mine in call_batches(
+        scratch, [f.layout.table for f in features], wave_of
+    ):
+        used = [scratch[t] for t in some]
+        of_batch = [features[f] for f in mine]
+        sizes = [groups[t] for t in some]
+        call = _start(used, sizes, of_batch, views, some, arrays, order is not None)
+        there: set[int] = set()
+        new = []
+        for t in some:
+            where = views[t]
+            if where is None:
+                call.result((groups[t], scratch[t].dim), dtype)
+                new.append(t)
+            elif arrays.add_result(call, there, where):
+                new.append(t)
+        add_gradients(call, of_batch, with_ids=False)
+        for array in order or ():
+            call.operand(array)
+        for t, array in zip(new, call.run(), strict=True):
+            where = views[t]
+            if where is None:
+                own[t] = array
+            else:
+                arrays.keep(where, array)
+    return [
+        own[t] if where is None else arrays.whole(where)
+        for t, where in enumerate(views)
+    ]
+
+
+def _start(
+    tables: Sequence[TableSpec],
+    groups: Sequence[int],
+    features: Sequence[FeatureGradient],
+    views: RowViews,
+    some: Sequence[int],
+    arrays: RowBuffers,
+    ordered: bool,
+) -> Call:
+    fields = _ffi.constants()["sums_fields"]
+    rows = [
+        {"groups": size, "dim": table.dim} | where
+        for table, size, where in zip(
+            tables, groups, arrays.fields([views[t] for t in some]), strict=True
+        )
+    ]
+    sums = np.array([row[field] for row in rows for field in fields], dtype=np.int64)
+    attribute = gradient_attribute(tables, features)
+    num_ids = [f.layout.num_ids for f in features]
+    return Call(
+        "sum_rows",
+        tables,
+        num_ids,
+        features=attribute,
+        sums=sums,
+        ordered=np.int64(ordered),
+    )
+
+
+def sum_bags(table: TableSpec, rows: jax.Array, offsets: jax.Array) -> jax.Array:
+    """float32[bags, dim]: sums of rows[offsets[b] : offsets[b + 1]]."""
+    bags, n = offsets.shape[0] - 1, rows.shape[0]
+    # No slot reaches an empty bag's row. Sorted offsets agree with the search on which.
+    offsets = jax.lax.cummax(jnp.clip(offsets, 0, n))
+    position = jnp.arange(n, dtype=jnp.int32)
+    bag = jnp.searchsorted(offsets[1:], position, side="right").astype(jnp.int32)
+    slots = jnp.where(position < offsets[-1], bag, -1)
+    layout = one_row_each(table.name, table.name, n)
+    feature = FeatureGradient(layout, rows, slots, slots, None, None, None)
+    (sums,) = sum_rows([table], [bags], [feature])
+    filled = offsets[1:] > offsets[:-1]
+    return jnp.where(filled[:, None], sums, 0)

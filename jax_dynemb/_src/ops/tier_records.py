@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reads rows of tiered tables as they are stored, and writes them home."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb._src.ops.call import Call
+from jax_dynemb._src.ops.state import TableState, check_state
+from jax_dynemb._src.ops.tiers import state_arrays, tier_of
+from jax_dynemb._src.spec import TableSpec
+
+
+def gather_rows(
+    table: TableSpec, state: TableState, slots: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Reads rows param_dtype[n, dim] and states as stored; zeros for other slots."""
+    check_state(table, state)
+    call = Call("tier_gather", [table])
+    tier = tier_of(state)
+    for array in (state.index, state.counters, tier.place, tier.owners):
+        call.read(array)
+    for array in (state.values, *state_arrays(table, state), tier.homes):
+        call.read(array)
+    call.operand(slots)
+    call.result((slots.shape[0], table.dim), table.param_dtype)
+    for spec in table.states.values():
+        call.result((slots.shape[0], *spec.shape), spec.dtype)
+    results = call.run()
+    values = next(results)
+    return values, {name: next(results) for name in table.states}
+
+
+def put_records(
+    table: TableSpec,
+    homes: jax.Array,
+    slots: jax.Array,
+    values: jax.Array,
+    states: Mapping[str, jax.Array],
+) -> jax.Array:
+    """Writes rows and states, as ``gather_rows`` returns them, to home records.
+
+    ``slots`` is int32[n], distinct, and fastest in order.
+    """
+    call = Call("write_back", [table])
+    call.update(homes)
+    call.read(values)
+    for name in table.states:
+        call.read(states[name])
+    rows = jnp.arange(slots.shape[0], dtype=jnp.int32)
+    for array in (jnp.array([slots.shape[0], 0], jnp.int32), slots, rows):
+        call.operand(array)
+    return next(call.run(on_host=True))
+
+
+def after_reading(state: TableState, values: jax.Array) -> TableState:
+    """Returns the state, whose changes wait until ``values`` have been read."""
+    kind = jnp.dtype(f"uint{8 * values.dtype.itemsize}")
+    word = jax.lax.bitcast_convert_type(values[0, 0], kind)
+    # 0, since a word has at most 32 bits, but XLA does not know that. Without it the
+    # change would not wait, and XLA would copy the homes.
+    zero = (jax.lax.population_count(word) >> 6).astype(jnp.uint32)
+    return dataclasses.replace(state, counters=state.counters | zero)

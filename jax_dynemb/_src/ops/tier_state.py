@@ -1,0 +1,219 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The arrays of a tiered table, and the two parts that ordinary calls get of it.
+
+docs/decisions/tiers.md says what each array means.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Int32, UInt32
+
+from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.initializers import Given
+from jax_dynemb._src.optim.interface import StateSpec, TableOptimizer
+from jax_dynemb._src.spec import TableSpec
+
+_log = logging.getLogger("jax_dynemb.tiers")
+_SLOW_GIGABYTES = 2  # XLA pins about 2 GB a second where it has not used the memory yet
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["notes", "records"], meta_fields=[]
+)
+@dataclasses.dataclass(frozen=True)
+class Ring:
+    """Rows that were evicted from a table above a store (core/departures.h).
+
+    Attributes:
+      notes: uint32[1 + n, 8]: how many there are and how many have their records; then
+        key, score, slot and place of each row.
+      records: uint32[n, words]: the row and its states, as a home record has them.
+    """
+
+    notes: UInt32[Array, "notes 8"]
+    records: UInt32[Array, "rows words"]
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["place", "owners", "homes", "counters", "held", "departed"],
+    meta_fields=[],
+)
+@dataclasses.dataclass(frozen=True)
+class TierState:
+    """Where the rows of a tiered table lie.
+
+    Attributes:
+      place: int32[slots]: 0 at home, the number of a frame counted from 1, or fresh.
+      owners: uint32[buckets, frames]: the slot in the bucket that owns the frame, and
+        whether the frame is newer than the home record.
+      homes: uint32[slots, words], in pinned host memory: a row and its states a slot.
+      counters: uint32[rows, 10, 2]: 64-bit numbers as (low, high) words.
+      held: int32[slots], bits of uint32: the number of the last lookup in which the row
+        may not be evicted, or 0. None without a store.
+      departed: evicted rows; None without a store.
+    """
+
+    place: Int32[Array, " slots"]
+    owners: UInt32[Array, "buckets frames"]
+    homes: UInt32[Array, "slots words"]
+    counters: UInt32[Array, "rows counters 2"]
+    held: Int32[Array, " slots"] | None = None
+    departed: Ring | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Places(TableOptimizer):
+    """Stands in an index part in place of optimizer states.
+
+    Attributes:
+      holds: whether rows may be held.
+    """
+
+    holds: bool
+    kind: str = dataclasses.field(default="none", init=False)
+
+    def states(self, dim: int) -> dict[str, StateSpec]:
+        """Returns the states; their initial values say fresh, and not held."""
+        del dim
+        places = {"place": StateSpec((), 1.0, "int32")}
+        held = {"held": StateSpec((), 0.0, "int32")} if self.holds else {}
+        return places | held
+
+
+def index_part(table: TableSpec) -> TableSpec:
+    """The spec of a tiered table for calls that find or insert keys."""
+    return dataclasses.replace(
+        table,
+        part="index",
+        tier=None,
+        optimizer=_Places(table.ring_rows > 0),
+        initializer=Given(),
+        eval_initializer=Given(),
+    )
+
+
+def rows_part(table: TableSpec) -> TableSpec:
+    """Makes the spec of the rows in device memory: a table without an index."""
+    capacity = _ffi.constants()["bucket_capacity"]
+    buckets = -(-table.device_rows // capacity)
+    return dataclasses.replace(
+        table, part="rows", tier=None, ring_rows=0, num_buckets=buckets, shards=1
+    )
+
+
+def empty_tier(table: TableSpec) -> TierState:
+    """Makes the arrays of one shard, all but the homes; see ``with_homes``."""
+    names = _ffi.constants()["tier_counters"]
+    return TierState(
+        place=jnp.zeros(table.local_slots, jnp.int32),
+        owners=jnp.zeros((table.local_buckets, table.frames), jnp.uint32),
+        homes=None,  # pyright: ignore[reportArgumentType]
+        counters=jnp.zeros((table.counter_rows, len(names), 2), jnp.uint32),
+        held=jnp.zeros(table.local_slots, jnp.int32) if table.ring_rows else None,
+        departed=empty_ring(table),
+    )
+
+
+def ring_shapes(table: TableSpec) -> Ring:
+    """Shapes of the ring of a shard."""
+    words = _ffi.constants()["departure_words"]
+    notes: Any = (1 + table.ring_rows, words)
+    records: Any = (table.ring_rows, table.record_words)
+    return Ring(notes, records)
+
+
+def empty_ring(table: TableSpec) -> Ring | None:
+    """Makes the ring of a shard; None without a store."""
+    if table.ring_rows == 0:
+        return None
+    shapes: Any = ring_shapes(table)
+    return Ring(jnp.zeros(shapes.notes, "uint32"), jnp.zeros(shapes.records, "uint32"))
+
+
+def ring_of(state: Any) -> Ring:
+    """The ring of a table that has one."""
+    assert state.tier is not None and state.tier.departed is not None  # check_state
+    return state.tier.departed
+
+
+def with_notes(tier: TierState | None, notes: jax.Array) -> TierState:
+    """The same tier with other notes of departed rows."""
+    assert tier is not None and tier.departed is not None
+    return dataclasses.replace(tier, departed=Ring(notes, tier.departed.records))
+
+
+def with_homes(table: TableSpec, state: Any) -> Any:
+    """Adds the home records to the arrays of a tiered table; others stay as they are.
+
+    Large ones never pass through device memory. Inside a program they do, since XLA
+    makes them there.
+    """
+    if table.tier is None or state.tier.homes is not None:
+        return state
+    shape = (state.tier.place.shape[0], table.record_words)
+    if isinstance(state.tier.place, Tracer):
+        homes = jax.device_put(jnp.zeros(shape, jnp.uint32), jax.memory.Space.Host)
+    else:
+        where = state.tier.place.sharding.with_memory_kind("pinned_host")
+        homes = _zeros_on_host(table.name, shape, where)
+    tier = dataclasses.replace(state.tier, homes=homes)
+    return dataclasses.replace(state, tier=tier)
+
+
+def _zeros_on_host(name: str, shape: tuple[int, int], sharding: Any) -> jax.Array:
+    """Makes home records. A large array is pinned page by page, and logged."""
+    gigabytes = 4 * shape[0] * shape[1] / 1e9
+    if gigabytes < _SLOW_GIGABYTES:
+        return _pinned_zeros(shape, sharding)
+    _log.info("Table '%s': pinning %.1f GB of host memory.", name, gigabytes)
+    begin = time.perf_counter()
+    homes = jax.block_until_ready(_pinned_zeros(shape, sharding))
+    seconds = time.perf_counter() - begin
+    _log.info("Table '%s': %.1f GB pinned in %.1f s.", name, gigabytes, seconds)
+    return homes
+
+
+def _pinned_zeros(shape: tuple[int, int], sharding: Any) -> jax.Array:
+    # Of make_array_from_callback a program would not know the memory.
+    return jax.device_put(np.zeros(shape, np.uint32), sharding)
+
+
+def expected_tier(table: TableSpec) -> dict[str, Any]:
+    """Shapes and dtypes of the arrays of a shard, by name."""
+    names = _ffi.constants()["tier_counters"]
+    arrays: dict[str, Any] = {
+        "place": ((table.local_slots,), "int32"),
+        "owners": ((table.local_buckets, table.frames), "uint32"),
+        "homes": ((table.local_slots, table.record_words), "uint32"),
+        "tier counters": ((table.counter_rows, len(names), 2), "uint32"),
+    }
+    if table.ring_rows > 0:
+        ring = ring_shapes(table)
+        arrays["held"] = ((table.local_slots,), "int32")
+        arrays["departed notes"] = (ring.notes, "uint32")
+        arrays["departed records"] = (ring.records, "uint32")
+    return arrays
+
+
+def given_tier(tier: TierState) -> dict[str, jax.Array]:
+    """The arrays of a tier under the names of ``expected_tier``."""
+    arrays = {"place": tier.place, "owners": tier.owners, "homes": tier.homes}
+    arrays["tier counters"] = tier.counters
+    if tier.held is not None:
+        arrays["held"] = tier.held
+    if tier.departed is not None:
+        arrays["departed notes"] = tier.departed.notes
+        arrays["departed records"] = tier.departed.records
+    return arrays

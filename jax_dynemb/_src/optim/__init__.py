@@ -1,0 +1,29 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers of tables: fused ones, the optax bridge, clipping by the global norm."""
+
+from jax_dynemb._src.optim.base import StateSpec as StateSpec
+from jax_dynemb._src.optim.catalog import Counter as Counter
+from jax_dynemb._src.optim.catalog import CowClip as CowClip
+from jax_dynemb._src.optim.catalog import adagrad as adagrad
+from jax_dynemb._src.optim.catalog import adam as adam
+from jax_dynemb._src.optim.catalog import ftrl as ftrl
+from jax_dynemb._src.optim.catalog import lamb as lamb
+from jax_dynemb._src.optim.catalog import lars as lars
+from jax_dynemb._src.optim.catalog import lion as lion
+from jax_dynemb._src.optim.catalog import momentum as momentum
+from jax_dynemb._src.optim.catalog import none as none
+from jax_dynemb._src.optim.catalog import partial_rowwise_adam as partial_rowwise_adam
+from jax_dynemb._src.optim.catalog import partial_rowwise_lamb as partial_rowwise_lamb
+from jax_dynemb._src.optim.catalog import rmsprop as rmsprop
+from jax_dynemb._src.optim.catalog import rowwise_adagrad as rowwise_adagrad
+from jax_dynemb._src.optim.catalog import rowwise_rmsprop as rowwise_rmsprop
+from jax_dynemb._src.optim.catalog import sgd as sgd
+from jax_dynemb._src.optim.clip import clip_by_global_norm as clip_by_global_norm
+from jax_dynemb._src.optim.optax import OptaxOptimizer as OptaxOptimizer
+from jax_dynemb._src.optim.refused import refusal as _refusal
+
+
+def __getattr__(name: str) -> object:
+    """Says what to use instead of an optimizer that tables do not have."""
+    raise AttributeError(_refusal(name))

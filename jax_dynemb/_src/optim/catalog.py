@@ -1,0 +1,20 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Lists the fused optimizers. Their formulas are the structs of core/optimizers/."""
+
+from jax_dynemb._src.optim.adagrad import Counter as Counter
+from jax_dynemb._src.optim.adagrad import CowClip as CowClip
+from jax_dynemb._src.optim.adagrad import adagrad as adagrad
+from jax_dynemb._src.optim.adagrad import ftrl as ftrl
+from jax_dynemb._src.optim.adagrad import rowwise_adagrad as rowwise_adagrad
+from jax_dynemb._src.optim.adam import adam as adam
+from jax_dynemb._src.optim.adam import lamb as lamb
+from jax_dynemb._src.optim.adam import partial_rowwise_adam as partial_rowwise_adam
+from jax_dynemb._src.optim.adam import partial_rowwise_lamb as partial_rowwise_lamb
+from jax_dynemb._src.optim.momentum import lars as lars
+from jax_dynemb._src.optim.momentum import lion as lion
+from jax_dynemb._src.optim.momentum import momentum as momentum
+from jax_dynemb._src.optim.momentum import none as none
+from jax_dynemb._src.optim.momentum import sgd as sgd
+from jax_dynemb._src.optim.rmsprop import rmsprop as rmsprop
+from jax_dynemb._src.optim.rmsprop import rowwise_rmsprop as rowwise_rmsprop

@@ -1,0 +1,55 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Refuses what is no number where a planner needs one."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+from jax_dynemb._src.is_whole import is_whole
+
+
+def check_whole(where: str, field: str, value: Any, least: int = 1) -> int:
+    """Returns a whole number.
+
+    Args:
+      where: the object, for the message.
+      field: its field.
+      value: what a user gave.
+      least: the smallest that is allowed.
+
+    Raises:
+      ValueError: it is none, or below ``least``.
+    """
+    if not is_whole(value) or value < least:
+        raise ValueError(
+            f"{where}: {field} must be a whole number, {least} or more, not {value!r}."
+        )
+    return int(value)
+
+
+def check_number(
+    where: str, field: str, value: Any, *, positive: bool, finite: bool = True
+) -> float:
+    """Returns a number.
+
+    Args:
+      where: the object, for the message.
+      field: its field.
+      value: what a user gave.
+      positive: whether 0 is refused too.
+      finite: whether infinity is.
+
+    Raises:
+      ValueError: it is none, negative, or refused.
+    """
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    number = float(value) if real else math.nan
+    fits = number > 0 if positive else number >= 0
+    if not fits or (finite and math.isinf(number)):
+        kind = "a number above 0" if positive else "a number, 0 or more"
+        end = ", and finite" if finite else ""
+        raise ValueError(f"{where}: {field} must be {kind}{end}, not {value!r}.")
+    return number

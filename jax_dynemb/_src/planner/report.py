@@ -1,0 +1,202 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The reasons for a sharding plan, and the plan as plain text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from jax_dynemb._src.engines.hash import TablePlan
+from jax_dynemb._src.planner.imbalance import Imbalance
+
+MB = 1e6
+
+
+@dataclasses.dataclass(frozen=True)
+class TableChoice:
+    """Why a table lies where it does. Times are those that the planner predicts.
+
+    Attributes:
+      table: its name.
+      sharding: what was chosen.
+      ms: of a step, on a device that holds rows of it.
+      pooling_factor: ids of a bag, over all features.
+      dim: columns of the table.
+      rows: slots of the whole table.
+      others: by other sharding, its ms if tables lie evenly, or why it is impossible.
+    """
+
+    table: str
+    sharding: str
+    ms: float
+    pooling_factor: float
+    dim: int
+    rows: int
+    others: dict[str, float | str]
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceLoad:
+    """Says what one device has to hold and to do in a step.
+
+    Attributes:
+      device: its number along the axis.
+      table_bytes: of tables and their optimizer states.
+      batch_bytes: of ids, rows, gradients and rooms of exchanges.
+      forward_ms: lookups.
+      forward_exchange_ms: ids and rows between devices.
+      backward_ms: updates.
+      backward_exchange_ms: gradients between devices.
+      id_bytes: handed to the exchange of ids.
+      row_bytes: handed to the exchange of rows.
+      tables: by sharding, how many have rows here.
+    """
+
+    device: int
+    table_bytes: int
+    batch_bytes: int
+    forward_ms: float
+    forward_exchange_ms: float
+    backward_ms: float
+    backward_exchange_ms: float
+    id_bytes: int
+    row_bytes: int
+    tables: dict[str, int]
+
+    @property
+    def ms(self) -> float:
+        """Returns the time of a whole step."""
+        forward = self.forward_ms + self.forward_exchange_ms
+        return forward + self.backward_ms + self.backward_exchange_ms
+
+
+def text_of(
+    tables: Sequence[TablePlan],
+    choices: Sequence[TableChoice],
+    devices: Sequence[DeviceLoad],
+    imbalance: Imbalance,
+) -> str:
+    """Returns three tables: devices, tables, and how even the devices are."""
+    even = ", ".join(
+        f"{name.replace('_', ' ')} {value:.4f}"
+        for name, value in dataclasses.asdict(imbalance).items()
+    )
+    return "\n\n".join(
+        [
+            _columns(_DEVICES, [_device(d) for d in _distinct(devices)]),
+            _columns(_TABLES, _tables(tables, choices)),
+            f"imbalance of ms: {even}",
+        ]
+    )
+
+
+_DEVICES = [
+    "device",
+    "tables MB",
+    "batch MB",
+    "ms",
+    "forward",
+    "exchange",
+    "backward",
+    "exchange",
+    "ids MB",
+    "rows MB",
+    "tables by sharding",
+]
+_TABLES = [
+    "table",
+    "sharding",
+    "MB a device",
+    "ms",
+    "pooling",
+    "dim",
+    "rows",
+    "devices",
+    "instead",
+]
+
+
+def _distinct(devices: Sequence[DeviceLoad]) -> list[tuple[str, DeviceLoad]]:
+    """Joins devices with equal loads: their numbers, and one of them."""
+    groups: dict[str, list[DeviceLoad]] = {}
+    for device in devices:
+        key = str(dataclasses.replace(device, device=0))
+        groups.setdefault(key, []).append(device)
+    return [(_numbers([d.device for d in some]), some[0]) for some in groups.values()]
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    """Writes runs of numbers as ranges: "0-3,7"."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and runs[-1][1] == n - 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _device(numbered: tuple[str, DeviceLoad]) -> list[str]:
+    numbers, load = numbered
+    times = (
+        load.ms,
+        load.forward_ms,
+        load.forward_exchange_ms,
+        load.backward_ms,
+        load.backward_exchange_ms,
+    )
+    return [
+        numbers,
+        f"{load.table_bytes / MB:,.1f}",
+        f"{load.batch_bytes / MB:,.1f}",
+        *(f"{ms:.3f}" for ms in times),
+        f"{load.id_bytes / MB:,.2f}",
+        f"{load.row_bytes / MB:,.2f}",
+        ", ".join(f"{count} {kind}" for kind, count in load.tables.items()),
+    ]
+
+
+def _tables(
+    tables: Sequence[TablePlan], choices: Sequence[TableChoice]
+) -> list[list[str]]:
+    rows = []
+    for table, choice in zip(tables, choices, strict=True):
+        rows.append(
+            [
+                table.table,
+                choice.sharding,
+                f"{table.bytes / MB:,.1f}",
+                f"{choice.ms:.3f}",
+                f"{choice.pooling_factor:g}",
+                str(choice.dim),
+                f"{choice.rows:,}",
+                _numbers(table.shards),
+                _instead(choice),
+            ]
+        )
+    return rows
+
+
+def _instead(choice: TableChoice) -> str:
+    """Returns what the other shardings would have cost."""
+    return "; ".join(
+        f"{kind} {value:.3f} ms" if isinstance(value, float) else f"{kind}: {value}"
+        for kind, value in choice.others.items()
+    )
+
+
+def _columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [list(head), *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if _is_word(rows, i) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _is_word(rows: Sequence[Sequence[str]], column: int) -> bool:
+    return not all(row[column].replace(",", "")[:1].isdigit() for row in rows)

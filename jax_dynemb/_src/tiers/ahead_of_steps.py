@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Moves rows between tables and their stores while steps run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+
+from jax_dynemb._src.is_whole import is_whole
+from jax_dynemb._src.kind_of import kind_of
+from jax_dynemb._src.stores import Store
+from jax_dynemb._src.table import Tables
+from jax_dynemb._src.tiers.feed import Ahead
+from jax_dynemb._src.tiers.stores import tables_with_stores
+
+
+def ahead(
+    coll: Tables,
+    batches: Iterable[Any],
+    *,
+    depth: int = 2,
+    stores: Mapping[str, Store] | None = None,
+    sharding: Any = None,
+    waiting_megabytes: float = 256,
+    evaluate: bool = False,
+) -> Ahead:
+    """Iterates over batches, with the rows of each in its tables in time.
+
+    Rows that a table evicts go into its store, and those of coming batches come back,
+    with scores and optimizer states. A thread reads and writes the stores, ``depth``
+    batches ahead. Rows, and where they lie, change no result: a row is trained as in
+    a table that has room for all rows.
+
+    Args:
+      coll: the tables; those whose tier has no store are passed over.
+      batches: ids by feature on the host: NumPy integers, ``Jagged``, or words of
+        ``jde.ids``. Or tuples that begin with such ids. A second thread iterates.
+      depth: batches whose rows are on their way, from 1 on. The rows of so many batches
+        need room in the tables together.
+      stores: by table name. None: those of the tiers are opened, and closed at the
+        end.
+      sharding: of ids on a mesh; None: the default device.
+      waiting_megabytes: most memory of a table's rows that its store refuses.
+      evaluate: the batches are for ``find`` or ``lookup(touch=False, insert=False)``.
+        The rows of each come up in its call of ``next``, and none is held for it. A
+        feed over the stores of one that is open works in this way, too.
+
+    Returns:
+      A feed; ``close()``, or ``with``, ends its threads.
+
+    Raises:
+      NotImplementedError: the tables are on the devices of several processes.
+      ValueError: no table has a store, the depth is less than 1, or the memory is no
+        number from 0 on. Or an open feed has only some of the stores.
+      TypeError: ``batches`` is no iterator.
+      DamagedFileError, RuntimeError, TypeError: as ``open_stores``.
+
+    Example:
+      >>> with jde.tiers.ahead(coll, batches) as feed:  # doctest: +SKIP
+      ...     for _ in range(steps):
+      ...         ids, state = feed.next(state)
+      ...         state = step(state, ids)
+    """
+    if not isinstance(batches, Iterable):
+        raise TypeError(
+            f"ahead takes an iterator of batches, not {kind_of(batches)}: call the "
+            "generator function, or write iter(...)."
+        )
+    _check(coll, depth, waiting_megabytes)
+    return Ahead(
+        coll,
+        batches,
+        depth=depth,
+        stores=stores,
+        sharding=sharding,
+        waiting_megabytes=waiting_megabytes,
+        evaluate=evaluate,
+    )
+
+
+def _check(coll: Tables, depth: int, waiting_megabytes: float) -> None:
+    if not is_whole(depth) or depth < 1:
+        raise ValueError(f"ahead: depth must be a number from 1 on, not {depth!r}")
+    is_number = isinstance(waiting_megabytes, (int, float))
+    if not is_number or not waiting_megabytes >= 0:  # so NaN is none either
+        raise ValueError(
+            "ahead: waiting_megabytes must be a number from 0 on, not "
+            f"{waiting_megabytes!r}"
+        )
+    if not tables_with_stores(coll):
+        raise ValueError(
+            "No table has a store below it. Give one tier=jde.tiers.ssd(path), or "
+            "iterate over the batches themselves."
+        )
+    if jax.process_count() > 1:
+        raise NotImplementedError(
+            "jde.tiers.ahead serves the devices of one process. Train the tables with "
+            "stores in one process."
+        )

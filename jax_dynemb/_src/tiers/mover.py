@@ -1,0 +1,123 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The thread that reads and writes stores while steps run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from jax_dynemb._src.config import TableConfig
+from jax_dynemb._src.stores import Store
+from jax_dynemb._src.tiers.moments import Moments
+from jax_dynemb._src.tiers.traffic import Offer, Traffic
+
+BESIDE = -1  # the number of rows that are wanted beside the batches
+
+
+@dataclasses.dataclass
+class Job:
+    """Describes what the thread does between two steps, in this order.
+
+    Attributes:
+      first: the batch whose lookup comes next.
+      confirmed: offers whose rows the main thread has inserted.
+      departed: rows that the tables evicted, see ``Tables.take_departed``.
+      erased: distinct keys by table, whose rows below are removed.
+      number: of the batch that it prepares.
+      wanted: distinct keys by table, of that batch.
+      tag: of a commit of all stores, which leaves the rows in the state; None: no
+        commit.
+      step: of the training, for the commit.
+    """
+
+    first: int
+    confirmed: Sequence[Offer] = ()
+    departed: Any = None
+    erased: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    number: int = 0
+    wanted: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    tag: str | None = None
+    step: int | None = None
+
+
+class Mover:
+    """Runs jobs in one thread, in order; after an error, but of a commit, none.
+
+    ``most_waiting`` bounds the bytes of a table's refused rows in memory.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[TableConfig],
+        stores: Mapping[str, Store],
+        most_waiting: float,
+    ):
+        self.error: BaseException | None = None
+        self.traffic = {t.name: Traffic(t, stores[t.name]) for t in tables}
+        self._most_waiting = most_waiting
+        self._moments = Moments(stores)
+        self._thread = ThreadPoolExecutor(1, "jax_dynemb.ahead")
+
+    def submit(self, job: Job) -> Future[dict[str, Offer]]:
+        """Starts a job; its result are the rows of the batch, by table."""
+        return self._thread.submit(self._run, job)
+
+    def close(self) -> None:
+        """Ends the thread once its jobs are done."""
+        self._thread.shutdown(wait=True)
+
+    def _run(self, job: Job) -> dict[str, Offer]:
+        if self.error is not None:
+            raise self.error
+        try:
+            offers = self._moved(job)
+        except BaseException as error:
+            self.error = error
+            raise
+        if job.tag is not None:  # its failure leaves everything as it was
+            self._commit(job)
+        return offers
+
+    def _moved(self, job: Job) -> dict[str, Offer]:
+        if job.departed is not None:
+            self._moments.go_on(job.departed)
+        for offer in job.confirmed:
+            self.traffic[offer.table].confirm(offer)
+        if job.departed is not None:
+            self._put(job.departed, job.first, job.tag is None)
+        for name, keys in job.erased.items():
+            self.traffic[name].erase(keys)
+        return {
+            name: self.traffic[name].offer(job.number, keys)
+            for name, keys in job.wanted.items()
+        }
+
+    def _put(self, departed: Any, first: int, taken: bool) -> None:
+        for name, traffic in self.traffic.items():
+            traffic.put(departed.exported(name), first, taken)
+            if traffic.waiting_bytes > self._most_waiting:
+                raise RuntimeError(
+                    f"{_full(name, traffic)} They fill waiting_megabytes."
+                )
+
+    def _commit(self, job: Job) -> None:
+        assert job.tag is not None
+        for name, traffic in self.traffic.items():
+            traffic.put_waiting(job.first)
+            if traffic.waiting:
+                raise RuntimeError(f"{_full(name, traffic)} A commit would lose them.")
+        for traffic in self.traffic.values():
+            traffic.commit(job.tag, job.step)
+
+
+def _full(name: str, traffic: Traffic) -> str:
+    return (
+        f"The store of table '{name}' has no room for {len(traffic.waiting)} rows, "
+        "which wait in memory. Raise disk_gigabytes, and go on from the last "
+        "checkpoint."
+    )

@@ -1,0 +1,88 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Bags of rows that were made once for each distinct id."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb._src.ops import Distinct, FeatureGradient, FeatureLayout
+from jax_dynemb._src.tt.sums import sum_bags, sum_gradients
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def pool(
+    layout: FeatureLayout,
+    rows: jax.Array,
+    some: Distinct,
+    offsets: jax.Array | None,
+    weights: jax.Array | None,
+    scale: jax.Array | None,
+) -> jax.Array:
+    """Pools rows, float32[num_bags, dim]; differentiable in the rows and the weights.
+
+    Rows are float32 or bfloat16 [n, dim], of distinct ids; sums are in float32.
+    ``some`` has the row of each id. ``offsets`` are int32[num_bags + 1] where bags
+    differ in length. ``weights`` are float32[num_ids], ``scale`` of a mean
+    float32[num_bags].
+    """
+    bags = _sums(layout, _per_id(rows, some.inverse, weights), offsets)
+    return bags if scale is None else bags * scale[:, None]
+
+
+def _forward(layout: FeatureLayout, *arrays: Any) -> tuple[jax.Array, Any]:
+    return pool(layout, *arrays), arrays
+
+
+def _backward(layout: FeatureLayout, arrays: Any, d_bags: jax.Array) -> tuple[Any, ...]:
+    rows, some, offsets, weights, scale = arrays
+    inverse = some.inverse
+    gradient = FeatureGradient(
+        layout, d_bags, inverse, inverse, offsets, weights, scale
+    )
+    d_rows = sum_gradients(gradient, rows, (some.ranks, some.positions))
+    d_weights = None
+    if weights is not None:
+        scaled = d_bags if scale is None else d_bags * scale[:, None]
+        of_ids = _of_ids(layout, scaled, inverse.shape[0], offsets)
+        d_weights = jnp.sum(of_ids * _per_id(rows, inverse, None), axis=1)
+    return d_rows, None, None, d_weights, None
+
+
+pool.defvjp(_forward, _backward)
+
+
+def _per_id(
+    rows: jax.Array, inverse: jax.Array, weights: jax.Array | None
+) -> jax.Array:
+    own = rows[jnp.maximum(inverse, 0)].astype(jnp.float32)
+    found = jnp.where(inverse[:, None] < 0, 0.0, own)
+    return found if weights is None else found * weights[:, None]
+
+
+def _sums(
+    layout: FeatureLayout, per_id: jax.Array, offsets: jax.Array | None
+) -> jax.Array:
+    if offsets is not None:
+        return sum_bags(per_id, offsets)
+    if layout.bag_size == 1:
+        return per_id
+    shape = (layout.num_bags, layout.bag_size, per_id.shape[1])
+    return per_id.reshape(shape).sum(axis=1)
+
+
+def _of_ids(
+    layout: FeatureLayout, d_bags: jax.Array, n: int, offsets: jax.Array | None
+) -> jax.Array:
+    """Returns what belongs to each id's bag; zeros for ids of no bag."""
+    if offsets is None:
+        return jnp.repeat(d_bags, layout.bag_size, axis=0)
+    if d_bags.shape[0] == 0:
+        return jnp.zeros((n, d_bags.shape[1]), d_bags.dtype)
+    position = jnp.arange(n, dtype=jnp.int32)
+    bag = jnp.searchsorted(offsets[1:], position, side="right")
+    return jnp.take(d_bags, bag, axis=0, mode="fill", fill_value=0)

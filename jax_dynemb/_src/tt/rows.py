@@ -1,0 +1,187 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of a table from its cores."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb._src import ops
+from jax_dynemb._src.ops import Distinct
+from jax_dynemb._src.tt.contract import Product, contract, einsum, half_prefixes
+from jax_dynemb._src.tt.numbers import NO_ROW
+
+# A prefix has at least the columns of one tile of a tensor core's product.
+_TILE = 16
+
+
+class _Split(NamedTuple):
+    """Where the cores of a table are cut into prefixes and suffixes.
+
+    Attributes:
+      cut: how many cores a prefix has.
+    """
+
+    cut: int
+    prefixes: int
+    suffixes: int
+
+    @classmethod
+    def of(cls, shapes: Sequence[tuple[int, ...]]) -> _Split:
+        cut = _cut(shapes)
+        rows = [shape[0] for shape in shapes]
+        return cls(cut, math.prod(rows[:cut]), math.prod(rows[cut:]))
+
+    def makes_all(self, n: int) -> bool:
+        """Whether a call of ``n`` ids makes all prefixes, in one large product.
+
+        Where they may be more than twice the ids, those that occur are made one by one.
+        """
+        return ops.is_at_most(self.prefixes - 2 * n, 0)
+
+
+def distinct_of(shapes: Sequence[tuple[int, ...]], numbers: jax.Array) -> Distinct:
+    """Finds the distinct rows of a batch, and where those of each prefix begin.
+
+    ``numbers`` is uint32[n], of rows; ``NO_ROW`` where there is none.
+    """
+    limit = math.prod(shape[0] for shape in shapes)
+    if len(shapes) == 1:
+        return ops.distinct(numbers, limit=limit, prefixes=0, suffixes=1)
+    split = _Split.of(shapes)
+    prefixes = split.prefixes if split.makes_all(numbers.shape[0]) else 0
+    return ops.distinct(
+        numbers, limit=limit, prefixes=prefixes, suffixes=split.suffixes
+    )
+
+
+def rows_of(
+    cores: Sequence[jax.Array], some: Distinct, compute_dtype: str
+) -> jax.Array:
+    """Makes the rows of distinct numbers; differentiable in the cores.
+
+    Args:
+      cores: float32[p_t, R_t, q_t, R_{t+1}], the first with R_0 = 1.
+      some: the numbers, as ``distinct_of`` finds them.
+      compute_dtype: see ``TTConfig``.
+
+    Returns:
+      [n, prod(q) * R_T]: bfloat16 if the products are and a GPU has kernels for these
+      sizes, else float32.
+    """
+    if len(cores) == 1:
+        (core,) = cores
+        return core.reshape(core.shape[0], -1)[some.values]
+    split = _Split.of([core.shape for core in cores])
+    suffix = dense(cores[split.cut :], compute_dtype)
+    suffix = suffix.reshape(suffix.shape[0], -1)
+    product = Product(cores[split.cut].shape[1], compute_dtype)
+    half = compute_dtype == "bfloat16" and _may_be_half(cores, split)
+    if split.makes_all(some.values.shape[0]):
+        prefix = _every_prefix(cores[: split.cut], compute_dtype, half)
+        return contract(product, prefix, suffix, some.starts, some.of_suffix)
+    prefix, starts = _prefixes_that_occur(cores, split, some, compute_dtype)
+    prefix = prefix.astype(jnp.bfloat16 if half else jnp.float32)
+    live = jnp.arange(some.values.shape[0], dtype=jnp.int32) < some.count
+    own = (some.values % jnp.uint32(split.suffixes)).astype(jnp.int32)
+    return contract(product, prefix, suffix, starts, jnp.where(live, own, -1))
+
+
+def _prefixes_that_occur(
+    cores: Sequence[jax.Array], split: _Split, some: Distinct, compute_dtype: str
+) -> tuple[jax.Array, jax.Array]:
+    """The prefixes of some rows, as ``contract`` takes them, and their first rows."""
+    n = some.values.shape[0]
+    live = jnp.arange(n, dtype=jnp.int32) < some.count
+    numbers = some.values // jnp.uint32(split.suffixes)
+    before = cores[: split.cut]
+    prefixes = distinct_of(
+        [core.shape for core in before], jnp.where(live, numbers, jnp.uint32(NO_ROW))
+    )
+    prefix = rows_of(before, prefixes, compute_dtype)
+    starts = _starts(jnp.where(live, prefixes.inverse, n), some.count)
+    # Both shapes have the same bytes. A call's attributes tell how many prefixes are in
+    # the third axis, so a number that is not known is in the first.
+    shaped = prefix[:, None, None] if ops.is_symbolic(n) else prefix[None, None]
+    return shaped, starts.astype(jnp.int32)
+
+
+def _starts(ranks: jax.Array, count: jax.Array) -> jax.Array:
+    """Finds the first row of each prefix, [n + 1]; behind the last the number of rows.
+
+    ``ranks`` is int32[n], of the prefix of each row, ascending; n behind the last row.
+    """
+    n = ranks.shape[0]
+    if ops.is_symbolic(n):  # a search has as many steps as n has bits
+        ends = jnp.broadcast_to(count, (n + 1,))
+        return ends.at[ranks].min(jnp.arange(n, dtype=jnp.int32))
+    # Unrolled: a GPU takes one kernel, not one for each step of the search.
+    return jnp.searchsorted(
+        ranks, jnp.arange(n + 1, dtype=jnp.int32), method="scan_unrolled"
+    )
+
+
+def _may_be_half(cores: Sequence[jax.Array], split: _Split) -> bool:
+    m = math.prod(core.shape[2] for core in cores[: split.cut])
+    n = math.prod(core.shape[2] for core in cores[split.cut :]) * cores[-1].shape[3]
+    return ops.may_be_half(m, cores[split.cut].shape[1], n, split.suffixes)
+
+
+def _every_prefix(
+    cores: Sequence[jax.Array], compute_dtype: str, half: bool
+) -> jax.Array:
+    """Multiplies all prefixes out, in the order that a product of matrices has.
+
+    Returns [A0, M0, A1, M1 * K], where A1 and M1 are of the last core; bfloat16 if
+    ``half``, else float32.
+    """
+    *before, last = cores
+    p, rank, *_ = last.shape
+    if not before:
+        prefix = last.reshape(1, 1, p, -1)
+        return prefix.astype(jnp.bfloat16) if half else prefix
+    left = dense(before, compute_dtype)
+    left = left.reshape(left.shape[0], -1, rank)
+    # The second factor with its rank in front: so XLA transposes it, not the product.
+    right = last.reshape(p, rank, -1).swapaxes(0, 1)
+    if half:
+        return half_prefixes(left, right)
+    return einsum("aqk,kbs->aqbs", compute_dtype, left, right)
+
+
+def dense(cores: Sequence[jax.Array], compute_dtype: str) -> jax.Array:
+    """Multiplies cores out: float32[prod(p), R_first, prod(q) * R_last]."""
+
+    def joined(left: jax.Array, right: jax.Array) -> jax.Array:
+        p1, r1, q1, _ = left.shape
+        p2, _, q2, r2 = right.shape
+        both = einsum("arqk,bkst->abrqst", compute_dtype, left, right)
+        return both.reshape(p1 * p2, r1, q1 * q2, r2)
+
+    whole = functools.reduce(joined, cores)
+    return whole.reshape(*whole.shape[:2], -1)
+
+
+def _cut(shapes: Sequence[tuple[int, ...]]) -> int:
+    """Chooses how many cores the prefix has.
+
+    A row reads ``R * (M + N)`` numbers. 16 columns of the prefix fill a tile of a
+    tensor core. All suffixes are made in each call, so they must be few; of prefixes
+    those that occur would do.
+    """
+    best, choice = math.inf, 1
+    for cut in range(1, len(shapes)):
+        m = math.prod(shape[2] for shape in shapes[:cut])
+        n = math.prod(shape[2] for shape in shapes[cut:]) * shapes[-1][3]
+        read = shapes[cut][1] * (m + n) / (2 if m == _TILE else 1)
+        suffixes = math.prod(shape[0] for shape in shapes[cut:])
+        work = read + suffixes / 100
+        if work < best:
+            best, choice = work, cut
+    return choice

@@ -1,7 +1,0 @@
-# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
-# SPDX-License-Identifier: Apache-2.0
-"""Programs that look tables up, and the tables that they take."""
-
-from jax_dynemb.files.program._frozen import frozen as frozen
-from jax_dynemb.files.program._program import load_program as load_program
-from jax_dynemb.files.program._program import program as program

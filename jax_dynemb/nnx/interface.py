@@ -1,7 +1,0 @@
-# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
-# SPDX-License-Identifier: Apache-2.0
-"""Names what other packages of this library use, beside the public names."""
-
-from jax_dynemb.nnx._table_module import TableModule as TableModule
-from jax_dynemb.nnx._variable import writable as writable
-from jax_dynemb.nnx.fast_path import is_graph_node as is_graph_node

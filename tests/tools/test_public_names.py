@@ -1,0 +1,49 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a user finds by completion is what the documentation lists, and nothing else."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import jax_dynemb as jde
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = (
+    *("admission", "checkpoint", "distributed", "export", "import_", "initializers"),
+    *("lifecycle", "metrics", "nnx", "optim", "pipeline", "stores", "testing"),
+    *("tiers", "torchrec", "tt"),
+)
+# Modules that the reference shows whole.
+WHOLE = {"admission", "initializers", "testing"}
+
+
+def shown(module) -> set[str]:
+    return {name for name in dir(module) if not name.startswith("_")}
+
+
+def documented() -> set[str]:
+    pages = (ROOT / "docs" / "api").glob("*.md")
+    text = "".join(page.read_text() for page in pages)
+    return set(re.findall(r"^::: jax_dynemb\.(\S+)", text, re.MULTILINE))
+
+
+def test_the_package_shows_modules_and_documented_names():
+    names = shown(jde) - set(MODULES)
+    assert names <= documented(), sorted(names - documented())
+
+
+@pytest.mark.parametrize("name", [m for m in MODULES if m not in WHOLE])
+def test_a_module_shows_documented_names(name):
+    module = importlib.import_module(f"jax_dynemb.{name}")
+    names = {f"{name}.{x}" for x in shown(module)}
+    if name == "torchrec":  # names that are documented as the planner's
+        names -= {f"torchrec.{x}" for x in shown(jde)}
+    assert names <= documented(), sorted(names - documented())
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_public_module_says_what_it_is_for(name):
+    assert importlib.import_module(f"jax_dynemb.{name}").__doc__
