@@ -7,8 +7,8 @@
 // one piece of memory, a scale costs no access of its own, and a word never crosses a row's end. A
 // column is its code times the scale.
 //
-// Python makes the codes (jax_dynemb/_src/ops/packed_rows.py), and only find reads them. Any bytes may
-// stand in an array: they decide what is read out, never where.
+// Python makes the codes (jax_dynemb/_src/ops/packed_rows.py), and only find reads them. Any bytes
+// may stand in an array: they decide what is read out, never where.
 #pragma once
 
 #include <cstdint>

@@ -101,20 +101,21 @@ struct Lookup {
     auto const num_ids = task.feature.num_ids;
     auto const touches = args.admissions[task.feature.table].keeps_scores == 0;
     auto const is_given = table.policy == ScorePolicy::kCustomized;
+    auto const is_plain = touches && !is_given && uses == nullptr;
     Events events;
     probe_rows(task, chunk, &open[size_t(index)].bags,
                [&](int64_t position, int32_t slot, Entry* entry) {
                  if (__builtin_expect(slot < 0, 0))
                    return without_row(index, chunk, slot, position, &events);
-                 if (!touches) return slot;
-                 if (__builtin_expect(is_given, 0)) {
-                   auto const own = touch_at(used, rule.policy, uses, num_ids, position);
-                   touch_given(table, slot, own, uses != nullptr);
-                 } else if (__builtin_expect(uses == nullptr, 1)) {
+                 if (__builtin_expect(is_plain, 1)) {
                    touch(&entry->score, rule, used);
-                 } else {
+                 } else if (touches) {
                    auto const own = touch_at(used, rule.policy, uses, num_ids, position);
-                   touch(&entry->score, rule, own, uses[position]);
+                   if (is_given) {
+                     touch_given(table, slot, own, uses != nullptr);
+                   } else {
+                     touch(&entry->score, rule, own, uses[position]);
+                   }
                  }
                  return slot;
                });

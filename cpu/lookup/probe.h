@@ -30,7 +30,8 @@ constexpr int kProbeGroup = 64;
 template <Isa isa>
 class Probe {
  public:
-  Probe(TableRef const& table, FeatureRef const& feature) : table_(table), feature_(feature) {}
+  Probe(TableRef const& table, FeatureRef const& feature)
+      : table_(table), feature_(feature), bucket_bytes_(bucket_bytes(table.policy)) {}
 
   // Calls found(position, slot, entry) for positions in order; for a key that is not there the slot
   // is kMissingSlot, and the entry is any. After each group of positions it calls
@@ -89,7 +90,7 @@ class Probe {
     if (auto const local = static_cast<uint32_t>(table_.local_buckets); local != num_buckets) {
       for (int i = 0; i < kProbeGroup; ++i) group.buckets[i] %= local;
     }
-    auto const bytes = static_cast<uint64_t>(bucket_bytes(table_.policy));
+    auto const bytes = static_cast<uint64_t>(bucket_bytes_);
     for (int i = 0; i < kProbeGroup; ++i) {
       auto const half = static_cast<uint32_t>(preferred_half(hashes[i]));
       auto const bucket = uint64_t{group.buckets[i]} * bytes;
@@ -157,7 +158,7 @@ class Probe {
     return static_cast<int32_t>(group.buckets[i] * kBucketCapacity) + place;
   }
   uint8_t const* digests_of(Group const& group, int i) const {
-    return table_.index + int64_t{group.buckets[i]} * bucket_bytes(table_.policy);
+    return table_.index + int64_t{group.buckets[i]} * bucket_bytes_;
   }
   Entry const* entries_of(Group const& group, int i) const {
     return reinterpret_cast<Entry const*>(digests_of(group, i) + kEntriesOffset);
@@ -165,6 +166,7 @@ class Probe {
 
   TableRef const& table_;
   FeatureRef const& feature_;
+  int64_t bucket_bytes_;
   Group ring_[2];
 };
 
