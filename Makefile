@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 #   make demo     watch a model with dynamic embedding tables learn
-#   make test     the Python tests and the C++ tests
+#   make test     the Python tests that are quick, and the C++ tests
+#   make test-all the slow tests too
 #
 # Both make what they need: a virtual environment in .venv with this package installed in it.
 # On a machine with a CUDA GPU and nvcc:  make test EXTRAS=test,cuda13
@@ -27,7 +28,7 @@ WITH_TOOLS = PATH="$(abspath $(dir $(PY))):$$PATH"
 PACKAGE_FILES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find \
 	core cpu cuda xla_ffi third_party jax_dynemb -type f ! -name '*.pyc' ! -name '*.so' 2>/dev/null)
 
-.PHONY: demo test nightly info install pytest torch-test torch-interop ctest-build ctest loops build cuda lint format docs clean help
+.PHONY: demo test test-all nightly info install pytest torch-test torch-interop ctest-build ctest loops build cuda lint format docs clean help
 .DEFAULT_GOAL := help
 
 help: ## say what can be made
@@ -36,14 +37,17 @@ help: ## say what can be made
 demo: install ## watch the example model learn, on the CPU
 	$(VENV)/bin/python examples/train_ctr.py $(DEMO_ARGS)
 
-test: pytest ctest ## run every test
+test: PYTEST_ONLY = -m "not slow"
+test: pytest ctest ## run the tests, but for those that take longer
+
+test-all: pytest ctest ## run every test
 
 info: install ## versions, devices, a self-test
 	$(VENV)/bin/python -P -m jax_dynemb info
 
 # -P keeps the checkout off sys.path: what is tested is what was installed.
 pytest: install
-	$(VENV)/bin/python -P -m pytest $(PYTEST_ARGS)
+	$(VENV)/bin/python -P -m pytest $(PYTEST_ARGS) $(PYTEST_ONLY)
 
 # What takes hours: for a machine that has nothing else to do. SEED chooses other damage and other calls.
 SEED ?= 0
