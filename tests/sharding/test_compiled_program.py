@@ -250,7 +250,7 @@ def bytes_sent(text: str) -> list[int]:
         r'"?stablehlo.all_to_all.*?\((tensor<[^>]*>)\)', text, re.S
     ):
         *sizes, element = shape[len("tensor<") : -1].split("x")
-        width = {"ui32": 4, "f32": 4, "bf16": 2, "ui8": 1}[element]
+        width = {"ui32": 4, "i32": 4, "f32": 4, "bf16": 2, "ui8": 1}[element]
         sent.append(int(np.prod([int(n) for n in sizes])) * width)
     return sent
 
