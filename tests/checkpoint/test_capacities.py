@@ -41,6 +41,7 @@ def step(coll: jde.Tables, state, seed: int):
     return jit.apply_gradients(state, residual, d_rows, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["one", "shared", "mesh"])
 def test_a_grown_run_goes_on(place, tmp_path):
     small = tables(place)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import jax_dynemb as jde
 from processes import NIGHTLY
 
@@ -14,6 +16,7 @@ PROGRAM = Path(__file__).parent / "interrupt_saves.py"
 ROOT = Path(jde.__file__).resolve().parents[1]
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_any_moment_of_a_save(tmp_path):
     rounds = 200 if NIGHTLY else 12
     command = [sys.executable, str(PROGRAM), str(tmp_path), str(rounds)]

@@ -67,6 +67,7 @@ MIXES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mix", MIXES)
 def test_the_same_script_goes_on_with_grown_tables(mix, tmp_path):
     tables, devices = MIXES[mix]

@@ -5,6 +5,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from processes import run_job
 
@@ -20,6 +21,7 @@ def together(parts: list[dict]) -> dict:
     return rows
 
 
+@pytest.mark.slow
 def test_a_run_moves_from_one_process_to_two_and_back(tmp_path):
     (alone,) = run_job(SCRIPT, 1, "alone", tmp_path)
     pair = run_job(SCRIPT, 2, "pair", tmp_path)  # compares bytes

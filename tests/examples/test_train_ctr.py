@@ -32,6 +32,7 @@ def trained(tmp_path_factory):
     return folder, runs
 
 
+@pytest.mark.slow
 def test_learns_on_a_table_that_evicts(trained):
     _, runs = trained
     last = runs["dynamic table"][-1]

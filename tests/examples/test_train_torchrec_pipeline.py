@@ -18,6 +18,7 @@ def test_the_ten_batches_are_learnt():
     assert np.mean(losses[:10]) > 0.6 and np.mean(losses[-10:]) < 0.2
 
 
+@pytest.mark.slow
 def test_a_mesh_learns_the_same():
     alone, shared = (
         example.main(["--iterations", "12", *more]) for more in ([], ["--mesh", "8"])

@@ -141,6 +141,7 @@ def test_deltas_leave_them_as_they_were(tmp_path, counter):
 LAYOUTS = ["row_wise", "column_wise", "table_wise", "replicated"]
 
 
+@pytest.mark.slow
 @COUNTERS
 def test_every_layout_writes_and_reads_them(tmp_path, counter):
     """Goes from a mesh to one device and back; the same batches follow."""

@@ -114,6 +114,7 @@ def found_on_mesh(coll: jde.Tables):
 # ---- one device ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_fresh_process_serves_all_shardings_on_one_device(eight, tmp_path):
     coll, state = eight
     served, tables = jde.export.frozen(coll, state)

@@ -103,6 +103,7 @@ def many_ids(seed: int, b: int, c: int, n: int, k: int) -> dict:
     }
 
 
+@pytest.mark.slow
 def test_a_fresh_process_takes_batches_of_any_size(tmp_path):
     coll, state, served, tables = trained(MANY)
 

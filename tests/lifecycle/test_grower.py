@@ -86,6 +86,7 @@ def train(grower: jde.lifecycle.Grower, state: Any, steps: int = STEPS):
     return state, losses, sizes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "ahead"), [(1, True), (1, False), (8, True)])
 def test_as_tables_that_were_large_from_the_start(devices, ahead):
     small, large = tables(1024, devices), tables(8192, devices)

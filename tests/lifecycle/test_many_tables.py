@@ -7,6 +7,7 @@ import weakref
 
 import jax
 import numpy as np
+import pytest
 
 import jax_dynemb as jde
 from jax_dynemb._src.kept_jit import _MOST, kept_jit
@@ -17,6 +18,7 @@ def programs() -> int:
     return len(jax.devices("cpu")[0].client.live_executables())
 
 
+@pytest.mark.slow
 def test_eager_tables_beyond_those_that_are_kept():
     alive = []
 

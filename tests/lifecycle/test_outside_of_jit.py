@@ -105,6 +105,7 @@ def of_rows(
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("kind", COLLECTIONS)
 def test_second_call_compiles_nothing(compilations, kind, devices):

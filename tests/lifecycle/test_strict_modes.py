@@ -87,6 +87,7 @@ def usual() -> dict[str, Any]:
     return live(jde.Tables(TABLES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_changes_nothing(mode):
     wanted, before = usual(), getattr(jax.config, mode)

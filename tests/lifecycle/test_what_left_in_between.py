@@ -45,6 +45,7 @@ def train(twins: Twins, seed: int) -> None:
         twins.erase_where({"logged": {"unused_for": 1, "keep_at_least": 1000}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_a_replica_follows_the_log(place, tmp_path):
     where = dict(PLACES[place])

@@ -88,6 +88,7 @@ def changes(step):
     yield go(model, optimizer, IDS)
 
 
+@pytest.mark.slow
 def test_equals_nnx_jit_through_every_change():
     ours = {"train": jde.nnx.jit(train_step), "evaluate": jde.nnx.jit(evaluate)}
     theirs = {"train": nnx.jit(train_step), "evaluate": nnx.jit(evaluate)}

@@ -103,6 +103,7 @@ def trained(devices: int, ahead: bool) -> tuple[Any, list[Any]]:
     return model, losses
 
 
+@pytest.mark.slow
 @DEVICES
 def test_training_equals_the_plain_loop_bit_for_bit(devices):
     model, losses = trained(devices, ahead=False)

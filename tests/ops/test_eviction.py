@@ -138,6 +138,7 @@ def test_batches_of_any_size_that_evict(platform, batch, strategy):
     twins.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [600, 100_000])
 def test_full_tables_in_one_call(platform, batch):
     """Ids of several buckets and tables come together; one bucket has thousands."""

@@ -202,6 +202,7 @@ def test_a_batch_in_several_rounds():
     assert twins.coll.stats(twins.state)["t/exchange_overflows"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh", [None, 4])
 def test_growth_keeps_every_count(mesh):
     table = config(Frequency(3, Exact(2_000)))

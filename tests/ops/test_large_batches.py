@@ -49,6 +49,7 @@ def table(name: str, dim: int, optimizer: str) -> jde.TableConfig:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("platform", "optimizer", "dim"),
     on_platforms(
@@ -65,6 +66,7 @@ def test_one_table(platform, optimizer, dim):
     twins.check(tolerance={"rtol": 1e-4, "atol": 1e-4})
 
 
+@pytest.mark.slow
 def test_widths_in_one_call(platform):
     twins = Twins(*(table(f"d{dim}", dim, "rowwise_adagrad") for dim in DIMS))
     rows, residuals = twins.lookup({f"d{dim}": skewed_ids(dim) for dim in DIMS})

@@ -100,6 +100,7 @@ def test_find_touches_with_numbers():
     assert {k: row.score for k, row in rows.items()} == {1: 4, 2: 6}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.5, 8.0])  # several rounds, or one
 def test_eight_devices_do_what_one_does(factor):
     rng = np.random.default_rng(3)

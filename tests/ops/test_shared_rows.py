@@ -89,6 +89,7 @@ def into(tables, views, rows) -> dict[int, jax.Array]:
     return {number: jnp.asarray(array) for number, array in arrays.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "waves"), [(7, 1), (7, 2), (LIMIT + 4, 1)])
 def test_the_same_bits_in_shared_arrays(platform, count, waves):
     configs = tables_of(count)

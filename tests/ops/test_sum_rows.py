@@ -112,6 +112,7 @@ def test_a_given_order_changes_no_bit(platform, ids):
     np.testing.assert_array_equal(np.asarray(got)[there], np.asarray(want)[there])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("dim", [20, 64, 128])
 @pytest.mark.parametrize("ids", [200, 30_000, 300_000])

@@ -27,6 +27,7 @@ def assert_near(got, want, name):
     assert far.mean() < 1e-3, (name, far.mean(), abs(got - want).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [1, 3, 16, 130, 1_024])
 def test_fifty_steps_with_duplicates(platform, dim):
     tables = [jde.TableConfig(n, dim, 256, optimizer=o) for n, o in ALL.items()]

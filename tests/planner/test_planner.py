@@ -31,6 +31,7 @@ from planner.inputs import (
 # ---- the search --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_thousand_tables_on_64_devices():
     tables = many_tables(1000)
     with_64 = planner(devices=topology(64, hbm_cap=8 * 10**10), batch_size=512)

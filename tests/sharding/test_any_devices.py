@@ -101,6 +101,7 @@ def arrays_of(folder: Path) -> dict[str, np.ndarray]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tier", [None, TIER], ids=["plain", "tiered"])
 def test_a_checkpoint_is_the_same_on_any_mesh(tmp_path, tier):
     configs = tables(tier=tier)
@@ -172,6 +173,7 @@ def test_rules_by_rank_and_admission_counts():
     assert len(found[0]) == 60
 
 
+@pytest.mark.slow
 def test_tiered_growth():
     config = dataclasses.replace(tables(tier=TIER)[1], name="t", feature_names=("t",))
     plain = dataclasses.replace(config, tier=None)
@@ -226,6 +228,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_advice_is_accepted_and_24_and_96_devices():
     flags = "--xla_force_host_platform_device_count=128"
     environment = {

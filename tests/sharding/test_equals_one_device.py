@@ -64,18 +64,22 @@ def train(twins: Twins, steps: int, size: int) -> None:
     twins.check(TOLERANCE)
 
 
+@pytest.mark.slow
 def test_fifty_steps():
     train(Twins(*tables(0), mesh=mesh_of(8)), 50, 16)
 
 
+@pytest.mark.slow
 def test_another_mesh_and_a_batch_that_does_not_divide():
     train(Twins(*tables(2), mesh=mesh_of(2)), 5, 13)
 
 
+@pytest.mark.slow
 def test_two_axes_at_once():
     train(Twins(*tables(3), mesh=grid()), 3, 9)
 
 
+@pytest.mark.slow
 def test_replicas_along_an_axis_that_is_not_used():
     train(Twins(*tables(2), mesh=grid(), axis="data"), 3, 16)
 
@@ -120,6 +124,7 @@ def crowded() -> Twins:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=8, phases=[Phase.generate])
 @given(st.integers(0, 7), st.sampled_from([1, 50, 500]), st.integers(0, 2**31))
 def test_nothing_is_dropped_at_any_skew(crowded, shard, distinct, seed):

@@ -67,6 +67,7 @@ ROUNDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh", [mesh_of(8), grid()], ids=["line", "grid"])
 def test_a_mesh_removes_what_one_device_removes(mesh):
     twins = filled(mesh=mesh)
@@ -93,6 +94,7 @@ OPERATIONS = st.lists(
 )
 
 
+@pytest.mark.slow
 def test_every_row_that_left_has_a_cause():
     """Any sequence of operations, with buckets that overflow."""
     configs = [

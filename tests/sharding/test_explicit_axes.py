@@ -38,6 +38,7 @@ def batch(size: int) -> dict:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [5, 9])
 @pytest.mark.parametrize("axis", [None, "data"])
 def test_a_batch_that_does_not_divide(size, axis):

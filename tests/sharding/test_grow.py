@@ -16,10 +16,12 @@ from meshes import collectives, mesh_of
 from support import Twins, compiled
 
 
+@pytest.mark.slow
 def test_as_on_one_device():
     check_growth(Twins(*TABLES, mesh=mesh_of(4)))
 
 
+@pytest.mark.slow
 def test_tables_that_share_arrays_grow_together():
     common: dict[str, Any] = {"dim": 8, "capacity": 1024}
     tables = [

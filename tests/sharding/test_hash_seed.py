@@ -45,6 +45,7 @@ def batch(seed: int, size: int) -> dict:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooled", ["rows", "sums"])
 def test_equals_one_device(pooled):
     twins = Twins(*tables(), mesh=mesh_of(4), exchange_pooled=pooled)
@@ -91,6 +92,7 @@ def test_rounds_of_an_exchange():
     assert all(stats[f"t{n}/exchange_overflows"] > 0 for n in range(3))
 
 
+@pytest.mark.slow
 def test_table_wise_tables_share_arrays_with_those_of_their_seed():
     common = {"dim": 4, "capacity": 1024, "sharding": "table_wise"}
     seeds = {"a": 0, "b": SEED, "c": 0, "d": SEED, "e": 7}
@@ -107,11 +109,13 @@ def test_table_wise_tables_share_arrays_with_those_of_their_seed():
     twins.check(TOLERANCE)
 
 
+@pytest.mark.slow
 def test_growth():
     seeded = (dataclasses.replace(t, hash_seed=SEED) for t in TABLES)
     check_growth(Twins(*seeded, mesh=mesh_of(4)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [None, 2, 8])
 def test_a_checkpoint_restores_onto_any_mesh(tmp_path, devices):
     """With the same seed as it is; with another one row by row."""

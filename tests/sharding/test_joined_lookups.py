@@ -70,6 +70,7 @@ def batches(rng, devices: int, pooled: bool, again: bool) -> list[dict]:
     return [dict(zip(FEATURES, each.reshape(shape), strict=True)) for each in drawn]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sharding", "exchange", "devices"), CASES)
 @settings(max_examples=4)
 @given(
@@ -103,6 +104,7 @@ def test_random_lookups(sharding, exchange, devices, seed, order, again):
     np.testing.assert_allclose(got.values, want.values, **TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sharding", "exchange", "devices"), CASES)
 def test_lookups_that_scan_has_stacked(sharding, exchange, devices):
     """They are updated, and counted, as a list of lookups is."""

@@ -89,6 +89,7 @@ def test_rows_travel(strategy):
     assert_equal_bits(coll, batches(lambda r: ({n: ids_of(r) for n in "ba"}, None)))
 
 
+@pytest.mark.slow
 def test_further_rounds():
     coll = jde.Tables(
         [table("a", score_strategy="lfu", optimizer=jde.optim.adam(0.1))],
@@ -125,6 +126,7 @@ def test_jagged_features_and_a_batch_that_does_not_divide():
     assert_equal_bits(coll, batches(make))
 
 
+@pytest.mark.slow
 def test_every_strategy_in_one_collection():
     kinds = ("row_wise", "column_wise", "replicated")
     tables = [table(kind, sharding=kind, dim=32) for kind in kinds]

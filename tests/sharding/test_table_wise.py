@@ -68,6 +68,7 @@ def train(twins: Twins, steps: int, size: int) -> None:
     twins.check(TOLERANCE)
 
 
+@pytest.mark.slow
 def test_equals_one_device():
     train(Twins(*mixed(jde.optim.adam(0.01)), mesh=mesh_of(8)), 6, 11)
 
@@ -134,6 +135,7 @@ def test_insert_erase_export_and_clear():
     twins.check()
 
 
+@pytest.mark.slow
 def test_nothing_is_dropped_at_any_skew():
     """LFU, timestamps and refusals; sections with room for a tenth of the ids."""
     options = {"dim": 3, "capacity": 4096}

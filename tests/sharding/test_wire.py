@@ -119,6 +119,7 @@ TABLES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.02, 0.5])
 def test_training_in_two_waves_equals_one_device(two_waves, factor):
     """Several dims and dtypes travel, and sums of one; with and without room."""

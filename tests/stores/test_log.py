@@ -193,6 +193,7 @@ def test_readers_beside_a_writer(tmp_path):
     assert reads
 
 
+@pytest.mark.slow
 def test_readers_that_open_beside_a_writer(tmp_path):
     """Commits come and go while they are opened; each reader sees a whole one."""
     log = small_log(tmp_path, keep=1)

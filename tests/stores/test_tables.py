@@ -192,6 +192,7 @@ def test_the_lowest_scores_leave(devices):
     assert held == before and len(rows_of(coll, state)) == 98
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [None, 2])
 def test_an_id_with_a_row_keeps_it_and_full_buckets_wait(devices):
     coll = tables_on(devices, capacity=256, score_strategy="step")

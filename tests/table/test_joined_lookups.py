@@ -109,6 +109,7 @@ def test_rows_of_a_tier(platform, late_first):
     check(coll, state, new)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharding", ["row_wise", "column_wise", "replicated"])
 @pytest.mark.parametrize("late_first", [False, True])
 def test_on_a_mesh(sharding, late_first):

@@ -128,6 +128,7 @@ def test_growth_keeps_every_state(state, rows):
     assert_all_same(larger, grown, rows)
 
 
+@pytest.mark.slow
 def test_an_export_may_be_inserted_elsewhere(rows):
     arrays = {name: Rows.of(each) for name, each in rows.items()}
     inserted = COLL.insert(
@@ -148,6 +149,7 @@ def test_an_export_may_be_inserted_elsewhere(rows):
             assert got.state[leaf].dtype == COLL.tables[name].states[leaf].dtype
 
 
+@pytest.mark.slow
 def test_a_delta_takes_states_along(state, rows):
     replica = COLL.init(1)
     for name in NAMES:

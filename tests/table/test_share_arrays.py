@@ -292,6 +292,7 @@ def test_optax_tables_share_where_they_store_rows_only(platform):
         assert_same_rows(exported[0][name], exported[1][name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("now", [True, False])
 def test_checkpoints_of_either_kind(tmp_path, now):
     """Saved with arrays of their own or shared; restored into both, and larger."""

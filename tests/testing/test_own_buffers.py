@@ -86,6 +86,7 @@ def states_of(coll: jde.Tables, folder):
         yield "restore", coll, restored.tree["tables"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["one device", "mesh"])
 @pytest.mark.parametrize("mix", MIXES)
 def test_every_array_has_memory_of_its_own(mix, place, tmp_path):

@@ -68,6 +68,7 @@ def test_batches_grow():
         walk.check(feed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [4, 8])
 def test_same_rows_on_a_mesh(devices):
     tier = dataclasses.replace(TIER, host_rows=128 * devices)

@@ -173,6 +173,7 @@ class Newest:
         """Changes nothing."""
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_go_back_loses_no_row(tmp_path):
     """Each checkpoint that stays finds all of its rows, some of them newer ones."""
     batches = list(np.random.default_rng(9).integers(0, 1500, (90, 40)))

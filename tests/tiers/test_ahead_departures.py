@@ -16,6 +16,7 @@ DEPARTURES = int(os.environ.get("DYNEMB_DEPARTURES", "0"))
 IDS, BATCH = 1_000_000, 8192
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Log", "Memory"])
 def test_nothing_is_lost_over_many_departures(tmp_path, kind, capsys):
     """A table of 65,536 rows for a million ids; each row counts its updates.

@@ -29,6 +29,7 @@ def lookups(kind: str, place: str, name: str) -> list[jde.stores.StoreLookup]:
     return [jde.stores.StoreLookup(store, max_age=0) for store in stores]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["log", "redis"])
 def test_a_server_reads_every_row_after_the_commits(tmp_path, kind, request):
     """As docs/concepts/stores.md shows it."""

@@ -31,6 +31,7 @@ def trained(**placement) -> Both:
     return both
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 4])
 def test_a_find_that_promotes(platform, devices):
     both = trained(**({} if devices == 1 else {"mesh": mesh_of(devices)}))

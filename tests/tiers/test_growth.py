@@ -65,6 +65,7 @@ def test_rows_move_in_chunks(platform, monkeypatch, tier):
 
 
 # Shardy crashes there on the loop of rounds within shard_map (concepts/tiers.md).
+@pytest.mark.slow
 @pytest.mark.skipif(
     jax.__version_info__[:2] == (0, 11), reason="the compiler of jaxlib 0.11 crashes"
 )

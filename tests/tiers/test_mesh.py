@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", [None, "sum"])
 @pytest.mark.parametrize("sharding", ["row_wise", "table_wise"])
 def test_random_batches(sharding, pooling):

@@ -59,6 +59,7 @@ def test_one_cold_id_fills_the_batch(platform):
     both.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [None, 4])
 @pytest.mark.parametrize("spill_rows", [1, None])
 def test_optax_outside_jit(devices, spill_rows):

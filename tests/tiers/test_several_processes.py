@@ -13,6 +13,7 @@ SCRIPT = Path(__file__).with_name("several_processes.py")
 
 
 # Shardy crashes there on the loop of rounds within shard_map (concepts/tiers.md).
+@pytest.mark.slow
 @pytest.mark.skipif(
     jax.__version_info__[:2] == (0, 11), reason="the compiler of jaxlib 0.11 crashes"
 )

@@ -41,6 +41,7 @@ def tiered_as(configs, tiers):
     return both
 
 
+@pytest.mark.slow
 def test_more_tables_than_one_call_takes(platform):
     widths = {f"t{i}": 2 + i % 3 for i in range(35)}
     configs = [

@@ -26,6 +26,7 @@ def code_of(page: Path) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if code_of(page).strip()],

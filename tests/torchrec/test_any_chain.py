@@ -157,6 +157,7 @@ def apply(name: str, number: int, kjt: Any, truth: Truth) -> tuple[Any, Truth]:
     return jax.device_put(kjt), truth
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(truths(), OPERATIONS, st.sampled_from([None, 16, 20]))
 def test_any_chain_of_operations_equals_lists(truth, operations, capacity):

@@ -343,6 +343,7 @@ def collection(kind: str, devices: int) -> Any:
     return T.FeatureProcessedEmbeddingBagCollection(bags, positions)
 
 
+@pytest.mark.slow
 @DEVICES
 @pytest.mark.parametrize("kind", ["bags", "weighted", "rows", "processed"])
 def test_routed_batches_train_as_the_plain_loop(kind, devices):

@@ -14,17 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from jax_dynemb._src.torchrec.distributed.model_parallel import DistributedModelParallel
-from jax_dynemb._src.torchrec.inference.modules import quantize_embeddings
-from jax_dynemb._src.torchrec.modules.embedding_configs import (
+from jax_dynemb.torchrec.distributed.model_parallel import DistributedModelParallel
+from jax_dynemb.torchrec.inference.modules import quantize_embeddings
+from jax_dynemb.torchrec.modules.embedding_configs import (
     EmbeddingBagConfig,
     EmbeddingConfig,
 )
-from jax_dynemb._src.torchrec.modules.embedding_modules import (
+from jax_dynemb.torchrec.modules.embedding_modules import (
     EmbeddingBagCollection,
     EmbeddingCollection,
 )
-from jax_dynemb._src.torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+from jax_dynemb.torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 import jax_dynemb as jde
 from jax_dynemb._src.torchrec.distributed import TrainPipelineSparseDist

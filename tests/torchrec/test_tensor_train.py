@@ -68,6 +68,7 @@ def test_outputs_are_means_of_products_of_cores(devices):
             np.testing.assert_allclose(row, wanted, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("devices", [1, 8])
 def test_both_kinds_train_alike_on_any_devices(devices, ahead):
@@ -105,6 +106,7 @@ def test_weighted_bags():
     np.testing.assert_allclose(ebc(twice).values(), 2 * ebc(ones).values(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_core_config_stands_beside_torchrecs():
     own = jde.TTConfig("own", 32, ROWS, 2, feature_names=("g",), pooling="sum")
     ebc = collection(1, own, HASHED)

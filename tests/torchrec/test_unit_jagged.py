@@ -5,7 +5,7 @@
 import jax
 import numpy as np
 import pytest
-from jax_dynemb._src.torchrec.sparse.jagged_tensor import (
+from jax_dynemb.torchrec.sparse.jagged_tensor import (
     ComputeJTDictToKJT,
     ComputeKJTToJTDict,
     JaggedTensor,
@@ -13,7 +13,7 @@ from jax_dynemb._src.torchrec.sparse.jagged_tensor import (
     jt_is_equal,
     kjt_is_equal,
 )
-from jax_dynemb._src.torchrec.sparse.jagged_tensor_validator import (
+from jax_dynemb.torchrec.sparse.jagged_tensor_validator import (
     validate_keyed_jagged_tensor,
 )
 

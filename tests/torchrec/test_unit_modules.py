@@ -7,25 +7,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from jax_dynemb._src.torchrec.modules.embedding_configs import (
+from jax_dynemb.torchrec.modules.embedding_configs import (
     DataType,
     EmbeddingBagConfig,
     EmbeddingConfig,
     PoolingType,
 )
-from jax_dynemb._src.torchrec.modules.embedding_modules import (
+from jax_dynemb.torchrec.modules.embedding_modules import (
     EmbeddingBagCollection,
     EmbeddingCollection,
 )
-from jax_dynemb._src.torchrec.modules.feature_processor_ import (
+from jax_dynemb.torchrec.modules.feature_processor_ import (
     PositionWeightedModule,
     PositionWeightedModuleCollection,
 )
-from jax_dynemb._src.torchrec.modules.fp_embedding_modules import (
+from jax_dynemb.torchrec.modules.fp_embedding_modules import (
     FeatureProcessedEmbeddingBagCollection,
 )
-from jax_dynemb._src.torchrec.modules.regroup import KTRegroupAsDict
-from jax_dynemb._src.torchrec.sparse.jagged_tensor import (
+from jax_dynemb.torchrec.modules.regroup import KTRegroupAsDict
+from jax_dynemb.torchrec.sparse.jagged_tensor import (
     JaggedTensor,
     KeyedJaggedTensor,
     KeyedTensor,

@@ -59,6 +59,7 @@ def test_two_lookups_and_then_their_gradients(platform):
         np.testing.assert_allclose(mine / scale, theirs / scale, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_a_new_id_in_the_slot_of_an_evicted_one_reads_the_cores():
     """FBTT serves it the row of the evicted id."""
     hot = jde.TableConfig(

@@ -44,6 +44,7 @@ def rows_of(item: jde.TTConfig, state: Any) -> np.ndarray:
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [None, 4])
 @pytest.mark.parametrize("item", [ITEM, HOT], ids=["cores", "residual"])
 def test_exported_rows_are_those_of_lookups(tmp_path, item, devices):

@@ -12,6 +12,7 @@ import pytest
 from jax.sharding import Mesh
 
 import jax_dynemb as jde
+from jax_dynemb._src.tt import COUNTERS
 
 ITEM = jde.TTConfig(
     "item", 4, num_embeddings=60, ranks=(3, 3), optimizer=jde.optim.adam(0.1)
@@ -58,6 +59,7 @@ def check_taken(coll, apply, state, residual):
     assert coll.stats(new)["item/lost_updates"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh", [False, True])
 def test_another_run(mesh):
     coll, look, apply = made(mesh)
@@ -205,7 +207,7 @@ def test_functions_of_one_table():
         jde.tt.apply_gradients(ITEM, theirs, residual, ONES["item"])
     lost = apply(ITEM, theirs, residual, ONES["item"])
     assert same_cores(lost, theirs)
-    assert int(lost.counters[jde.tt.COUNTERS.index("lost_updates")]) == 8
+    assert int(lost.counters[COUNTERS.index("lost_updates")]) == 8
     assert not same_cores(apply(ITEM, mine, residual, ONES["item"]), mine)
 
 

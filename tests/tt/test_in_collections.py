@@ -72,6 +72,7 @@ def assert_close(mine: Any, theirs: Any, tolerance: float = 1e-5) -> None:
         np.testing.assert_allclose(a / scale, b / scale, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [None, 1, 4, 8])
 def test_a_step_of_both_kinds(shards):
     mesh = None if shards is None else mesh_of(shards)
@@ -128,6 +129,7 @@ def test_bags_of_any_length_with_weights(shards):
     np.testing.assert_allclose(got["item"], truth, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [None, 2])
 def test_lookups_in_lists_and_under_scan(shards):
     """Two micro-batches update once: as a list, or stacked by scan."""
@@ -300,8 +302,8 @@ ONE_ID, SLOT = {"item": jde.ids([[1]])}, {"item": np.zeros(1, np.int32)}
         (lambda c, s: c.grow(s, {"item": 1000}), "grow"),
         (lambda c, s: c.set_score(s, {"item": 1}), "set_score"),
         (lambda c, s: c.apply_delta(s, "item", []), "apply_delta"),
-        (lambda c, s: c.gather(s, SLOT), "slots"),
-        (lambda c, s: c.scatter(s, SLOT, {"item": {}}), "slots"),
+        (lambda c, s: c.gather(s, SLOT), "gather"),
+        (lambda c, s: c.scatter(s, SLOT, {"item": {}}), "scatter"),
         (lambda c, s: c.lookup(s, ONE_ID, scores={"item": 1}), "scores"),
         (lambda c, s: list(c.export(s, "item", since=3)), "delta"),
     ],

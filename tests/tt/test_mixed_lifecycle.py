@@ -90,6 +90,7 @@ def assert_near(mine: Any, theirs: Any) -> None:
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shards", "residual"), [(None, 1024), (8, 1024), (8, 100)])
 def test_growth_changes_no_row_and_no_later_step(shards, residual):
     coll = collection(shards, residual)

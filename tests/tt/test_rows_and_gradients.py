@@ -145,6 +145,7 @@ def test_hashed_ids_of_64_bits(platform, shape):
     assert not np.allclose(mine, theirs)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_any_table_and_any_bags(data):
     count = data.draw(st.integers(2, 5))
@@ -182,6 +183,7 @@ def test_the_same_bits_in_every_run(platform):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_every_touched_slice_of_a_long_core_moves(platform):
     """FBTT's fused update moves 130 of 250 slices of the last core."""
     config = jde.TTConfig(

@@ -115,6 +115,7 @@ def test_shapes_out_of_range_are_refused(arguments, fix):
         jde.tt.suggested_shapes(*arguments)
 
 
+@pytest.mark.slow
 def test_gradients_of_other_rows_are_refused():
     config = jde.TTConfig("t", 16, 100, 2, pooling="sum")
     state = jde.tt.init(config, 0)

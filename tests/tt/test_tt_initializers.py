@@ -47,6 +47,7 @@ def table_of(law, cores: int, seed: int = 0, **options) -> np.ndarray:
     return tt_table([np.asarray(core) for core in state.cores])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("cores", SHAPES)
 def test_mean_and_standard_deviation(law, cores):
@@ -64,6 +65,7 @@ def kurtosis(table: np.ndarray) -> float:
     return float(np.mean(table**4) / np.mean(table**2) ** 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cores", SHAPES)
 def test_kurtosis(cores):
     """Closed forms: 3 * prod(1 + 2 / R) for normal cores, 1.8 for a uniform law."""
