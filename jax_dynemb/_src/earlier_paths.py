@@ -3,8 +3,9 @@
 """Lets pickles load that were made before modules moved to ``jax_dynemb._src``.
 
 A pickle names the module of each class that it holds. These names lead to the modules
-of now, for what people keep in pickles: configs, states, batches and errors. The names
-load nothing until a pickle asks, and an import of them is no part of the interface.
+of now, for what people keep in pickles: configs, states, batches and errors. A name
+imports its module when a pickle reads a class of it. Imports of the earlier names by
+users are no part of the interface.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def check_state(config: TableSpec, state: TableState) -> None:
             )
 
 
-@functools.lru_cache(maxsize=1024)  # nobody changes what it returns
+@functools.lru_cache(maxsize=1024)  # callers must not change what it returns
 def array_shapes(config: TableSpec) -> dict[str, tuple[tuple[int, ...], str]]:
     """Lists shapes and dtypes of a shard's arrays, but for what is stored once."""
     constants = _ffi.constants()

@@ -97,7 +97,7 @@ def not_optax(kind: str) -> str:
 
 
 class FusedOptimizer(TableOptimizer):
-    """Is a formula of core/optimizers/; a sentence refuses it where optax is asked."""
+    """Is a formula of core/optimizers/; a sentence refuses optax's calls."""
 
     @property
     def name(self) -> str:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every operation of ``Tables`` stands on: the tables, their names and sizes."""
+"""Names the tables of a collection and their sizes, for all operations of ``Tables``."""
 
 from __future__ import annotations
 

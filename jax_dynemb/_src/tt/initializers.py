@@ -35,7 +35,7 @@ _MISSING = (
 
 
 class _TrainTable(Protocol):
-    """What first values depend on: ``TTConfig`` without the law that it holds."""
+    """Lists what first values depend on: ``TTConfig`` without the law it holds."""
 
     @property
     def name(self) -> str: ...

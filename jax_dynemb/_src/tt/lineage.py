@@ -4,7 +4,7 @@
 
 They say what the counters of any table say (core/lineage.h). No kernel draws a nonce
 here: it is a chain of hashes of what lookups and updates were given, see ``digest``.
-Words are written by operations on all of them, element by element: XLA fuses those of
+Words are written by operations on all of them, element by element. XLA fuses those of
 a step, where each concatenation would be a kernel of its own.
 """
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The engine of hash tables: operations written once, run where a layout says."""
+"""Runs the operations of hash tables, written once, where a layout says."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The hash tables of a collection together with where they lie."""
+"""Holds the hash tables of a collection together with where they lie."""
 
 from __future__ import annotations
 

@@ -181,9 +181,9 @@ class MeshHost(MeshParts):
     def count(self, arrays: CountedArrays) -> Any:
         """See ``Counts``: counters, rows of shards and buckets, counters of tiers.
 
-        Rows are counted in the index, so that they are right after a restore too:
-        int32[shards, arrays, 2], the rows of each shard, and those of its fullest
-        bucket. Arrays are in order of their names.
+        Rows are counted in the index, so that they are right after a restore too. The
+        result is int32[shards, arrays, 2]: the rows of each shard, and those of its
+        fullest bucket. Arrays are in order of their names.
         """
         specs = self.state_specs(self.stacks)
         of_indexes = {name: spec.index for name, spec in specs.items()}

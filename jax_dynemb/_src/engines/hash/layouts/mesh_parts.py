@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What one device of a mesh has of a batch and of a table; inside shard_map."""
+"""Cuts out what one device of a mesh has of a batch and of a table, in shard_map."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from jax_dynemb._src.spec import Block, TableSpec
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """What is one table to a kernel: a table, or several of one shape on a mesh.
+    """Holds what a kernel takes for one table: one, or several of a shape on a mesh.
 
     Attributes:
       tables: those in it; table ``n`` has block ``n``, and later blocks are idle.
