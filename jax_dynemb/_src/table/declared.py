@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Names the tables of a collection and their sizes, for all operations of ``Tables``."""
+"""Names the tables of a collection and their sizes, for all calls of ``Tables``."""
 
 from __future__ import annotations
 
