@@ -138,7 +138,7 @@ class FullBucket {
     }
   }
 
-  // Do rows of this rank leave by clock, then by key?
+  // Returns whether rows of this rank leave by clock, then by key.
   DYNEMB_HD bool leaves_by_clock(uint64_t rank) const {
     return kMayBeGiven && by_clock_ && rank <= kLastRankOfRows;
   }
@@ -146,7 +146,7 @@ class FullBucket {
   // The row must have its slot still. The clock is read again, since only given scores tie often.
   DYNEMB_HD uint64_t clock_of(int i) const { return entries_[place(i)].score; }
 
-  // Of this lane's slots; is `i` before the first of those before it, where both have one rank?
+  // Compares two slots of this lane with one rank: does `i` leave before the first one so far?
   DYNEMB_HD bool is_before_first(int i) const {
     if (leaves_by_clock(first_rank_)) {
       auto const own = clock_of(i), other = clock_of(first_);

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 from hypothesis import strategies as st
 
-from support import keys_of_bucket
+from keys import keys_of_bucket
 
 PADDING = -1
 

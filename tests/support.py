@@ -15,7 +15,7 @@ import numpy as np
 import jax_dynemb as jde
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb.lifecycle import Rule
-from oracle import ReferenceTables, bucket_of
+from oracle import ReferenceTables
 
 # This is the golden numbers' tolerance for float32 arithmetic.
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
@@ -422,28 +422,6 @@ def stat(twins: Twins, name: str) -> Any:
 def score_words(scores: Any) -> np.ndarray:
     """uint64 scores as the library takes them: pairs of 32-bit words."""
     return np.asarray(scores, np.uint64)[..., None].view(np.uint32)
-
-
-def keys_of_bucket(
-    bucket: int, num_buckets: int, count: int, start: int = 0, hash_seed: int = 0
-) -> list:
-    """Lists the first `count` keys from `start` on that live in one bucket."""
-    keys: list[int] = []
-    key = start
-    while len(keys) < count:
-        if bucket_of(key, num_buckets, hash_seed) == bucket:
-            keys.append(key)
-        key += 1
-    return keys
-
-
-def key_of_hash(hashed: int) -> int:
-    """The key, as a signed number, that has this hash in a table without a seed."""
-    for factor in (0xC4CEB9FE1A85EC53, 0xFF51AFD7ED558CCD):
-        hashed ^= hashed >> 33
-        hashed = hashed * pow(factor, -1, 2**64) % 2**64
-    hashed ^= hashed >> 33
-    return hashed - 2**64 if hashed >> 63 else hashed
 
 
 def random_batch(seed: int = 0, size: int = 32) -> dict[str, jax.Array]:

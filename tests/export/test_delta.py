@@ -11,7 +11,8 @@ from safetensors import safe_open
 
 import jax_dynemb as jde
 from jax_dynemb._src.files.safetensors.series import Series
-from support import compiled, export, gradients, keys_of_bucket
+from keys import keys_of_bucket
+from support import compiled, export, gradients
 
 CROWD = np.array(keys_of_bucket(0, 2, 250) + keys_of_bucket(1, 2, 250), np.int64)
 COLL = jde.Tables(

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
+from keys import keys_of_bucket
 from meshes import mesh_of
-from support import Twins, keys_of_bucket
+from support import Twins
 
 
 def expected(twins: Twins, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

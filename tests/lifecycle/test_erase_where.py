@@ -16,8 +16,9 @@ import jax_dynemb as jde
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb.lifecycle import Rule
 from jax_dynemb.testing import assert_in_place
+from keys import keys_of_bucket
 from meshes import mesh_of
-from support import Twins, export, gradients, keys_of_bucket, stat
+from support import Twins, export, gradients, stat
 
 STRATEGIES = ["step", "no_eviction", "lfu", "customized"]
 FIELD_OF = {"lfu": "count_below", "customized": "score_below"}

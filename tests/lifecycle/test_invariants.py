@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 import jax_dynemb as jde
 from jax_dynemb.admission import Exact, Frequency, Probability, Sketch
 from jax_dynemb.lifecycle import Rule
+from keys import keys_of_bucket
 from meshes import mesh_of
-from support import assert_same_rows, export, keys_of_bucket
+from support import assert_same_rows, export
 
 LFU: dict[str, Any] = {"score_strategy": "lfu"}
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -12,8 +12,9 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.testing import assert_in_place
+from keys import keys_of_bucket
 from meshes import mesh_of
-from support import Twins, keys_of_bucket, stat
+from support import Twins, stat
 
 # So many that two buckets of 128 can not hold them.
 CROWD = np.array(keys_of_bucket(0, 2, 200) + keys_of_bucket(1, 2, 200), np.int64)

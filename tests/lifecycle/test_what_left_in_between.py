@@ -10,8 +10,9 @@ import pytest
 
 import jax_dynemb as jde
 from growth import grow
+from keys import keys_of_bucket
 from meshes import mesh_of
-from support import Twins, assert_same_rows, export, gradients, keys_of_bucket
+from support import Twins, assert_same_rows, export, gradients
 
 SLOTS = 1 << 14  # growth keeps the log of tables that are so large
 # Two buckets of each of eight devices hold 2,048 rows.

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import jax_dynemb as jde
 from jax_dynemb.admission import Frequency, Probability, Sketch
-from support import Twins, export, gradients, keys_of_bucket, stat, stored, zipf
+from keys import keys_of_bucket
+from support import Twins, export, gradients, stat, stored, zipf
 
 DIM = 4
 LARGE = Sketch(bytes=1 << 18)

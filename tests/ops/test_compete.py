@@ -9,8 +9,9 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.admission import Frequency, Sketch
+from keys import keys_of_bucket
 from meshes import mesh_of
-from support import Twins, gradients, keys_of_bucket, stat, stored
+from support import Twins, gradients, stat, stored
 
 DIM = 4
 DEBUG = jde.initializers.debug()

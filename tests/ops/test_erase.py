@@ -5,7 +5,8 @@
 import numpy as np
 
 import jax_dynemb as jde
-from support import Twins, export, keys_of_bucket, stat
+from keys import keys_of_bucket
+from support import Twins, export, stat
 
 
 def make(**options) -> Twins:

@@ -7,8 +7,9 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb._src.ffi import code
+from keys import keys_of_bucket
 from oracle import hash_rank
-from support import Twins, export, keys_of_bucket, stat, stored
+from support import Twins, export, stat, stored
 
 DEBUG = jde.initializers.debug()
 EACH_HASH = pytest.mark.parametrize("hash_seed", [0, 0x243F6A8885A308D3])

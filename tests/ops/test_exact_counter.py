@@ -13,8 +13,9 @@ import pytest
 import jax_dynemb as jde
 from growth import grow
 from jax_dynemb.admission import Exact, Frequency, Sketch
+from keys import keys_of_bucket
 from meshes import mesh_of
-from support import Twins, export, gradients, keys_of_bucket, stat, stored, zipf
+from support import Twins, export, gradients, stat, stored, zipf
 
 DIM = 4
 ROOMY = Exact(capacity=4096)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from support import Twins, gradients, keys_of_bucket, stat
+from keys import keys_of_bucket
+from support import Twins, gradients, stat
 
 MILLION = 1_000_000
 

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 
 import jax_dynemb as jde
-from support import Twins, keys_of_bucket
+from keys import keys_of_bucket
+from support import Twins
 
 DEBUG = jde.initializers.debug()
 

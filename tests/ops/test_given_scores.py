@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
+from keys import keys_of_bucket
 from meshes import mesh_of
-from support import Twins, export, keys_of_bucket
+from support import Twins, export
 
 TABLE = jde.TableConfig("t", 4, 256, ("a", "b"), score_strategy="customized")
 NOW = 1_795_690_263_107_960_892  # nanoseconds, in 2026

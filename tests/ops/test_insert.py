@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
+from keys import keys_of_bucket
 from oracle import hash_rank
-from support import Twins, export, gradients, keys_of_bucket, stat
+from support import Twins, export, gradients, stat
 
 
 def make(**options) -> Twins:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import jax_dynemb as jde
 from jax_dynemb import checkpoint
+from keys import keys_of_bucket
 from meshes import mesh_of
-from support import Twins, export, keys_of_bucket
+from support import Twins, export
 
 CONFIG = jde.TableConfig("t", 4, 256, score_strategy="lfu", lfu_halflife=5)
 

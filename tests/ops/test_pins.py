@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import jax_dynemb as jde
 from jax_dynemb import checkpoint
+from keys import keys_of_bucket
 from meshes import mesh_of
-from support import Twins, export, keys_of_bucket
+from support import Twins, export
 
 STRATEGIES = [str(strategy.value) for strategy in jde.ScoreStrategy]
 CONFIG = jde.TableConfig("t", 4, 256, score_strategy="lfu")

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from support import Twins, export, keys_of_bucket
+from keys import keys_of_bucket
+from support import Twins, export
 
 STRATEGIES = [str(strategy.value) for strategy in jde.ScoreStrategy]
 

@@ -8,7 +8,8 @@ import numpy as np
 import jax_dynemb as jde
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.ops.bucket_rows import bucket_rows, fullest_buckets
-from support import Twins, export, keys_of_bucket
+from keys import keys_of_bucket
+from support import Twins, export
 
 
 def test_every_counter_by_hand(platform):

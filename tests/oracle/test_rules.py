@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 import jax_dynemb as jde
+from keys import keys_of_bucket
 from oracle import ReferenceTables, hash_rank
-from support import keys_of_bucket
 
 DEBUG = jde.initializers.debug()
 

@@ -8,8 +8,9 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.admission import Exact, Frequency, Probability, Sketch
+from keys import keys_of_bucket
 from meshes import mesh_of
-from support import Twins, export, keys_of_bucket
+from support import Twins, export
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 # Small: keys share counters, which must be the same ones on every mesh.

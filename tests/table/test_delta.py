@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jax_dynemb as jde
-from support import assert_same_rows, compiled, export, gradients, keys_of_bucket
+from keys import keys_of_bucket
+from support import assert_same_rows, compiled, export, gradients
 
 CONFIG = jde.TableConfig(
     "t", dim=3, capacity=256, optimizer=jde.optim.adagrad(0.5), score_strategy="step"

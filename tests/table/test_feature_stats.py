@@ -10,8 +10,9 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.admission import Frequency, Sketch
+from keys import keys_of_bucket
 from meshes import mesh_of
-from support import HostJagged, Twins, gradients, keys_of_bucket, to_device
+from support import HostJagged, Twins, gradients, to_device
 
 FULL = np.array(keys_of_bucket(0, 8, 170), np.int64)
 TABLES = [

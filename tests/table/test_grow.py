@@ -12,7 +12,8 @@ import pytest
 import jax_dynemb as jde
 from growth import TABLES, check_growth
 from jax_dynemb._src.engines.shard.grow import larger
-from support import Twins, export, keys_of_bucket
+from keys import keys_of_bucket
+from support import Twins, export
 
 
 def test_on_one_device(platform):

@@ -11,8 +11,9 @@ import pytest
 
 import jax_dynemb as jde
 from growth import TABLES, check_growth
+from keys import key_of_hash
 from oracle import bucket_of, hash_of
-from support import Twins, assert_same_rows, compiled, export, gradients, key_of_hash
+from support import Twins, assert_same_rows, compiled, export, gradients
 
 SEED = 0x8D3A_51C2_9B6E_F017
 CONFIG = jde.TableConfig(

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
+from keys import keys_of_bucket
 from meshes import mesh_of
-from support import assert_same_rows, compiled, export, gradients, keys_of_bucket
+from support import assert_same_rows, compiled, export, gradients
 
 CONFIG = jde.TableConfig(
     "t", dim=8, capacity=256, optimizer=jde.optim.adagrad(0.5), log_removed=800

@@ -12,8 +12,9 @@ import optax
 import pytest
 
 import jax_dynemb as jde
+from keys import keys_of_bucket
 from meshes import mesh_of
-from support import compiled, export, gradients, keys_of_bucket
+from support import compiled, export, gradients
 
 # So many that two buckets of 128 can not hold them.
 CROWD = np.array(keys_of_bucket(0, 2, 150) + keys_of_bucket(1, 2, 150), np.int64)

@@ -9,6 +9,7 @@ import sys
 import jax
 import pytest
 
+import jax_dynemb as jde
 from jax_dynemb import __main__ as command_line
 
 
@@ -33,8 +34,13 @@ def test_info_fails_when_a_device_fails(capsys, monkeypatch):
     assert "AssertionError: [3] rows are missing" in capsys.readouterr().out
 
 
-def test_self_test_on_the_platform(platform):
-    command_line.self_test(jax.devices(platform)[0])
+def test_self_test_on_the_platform(platform, monkeypatch):
+    """It passes, and it does compare: rows of another initializer fail it."""
+    device = jax.devices(platform)[0]
+    command_line.self_test(device)
+    monkeypatch.setattr(jde.initializers, "debug", jde.initializers.zeros)
+    with pytest.raises(AssertionError):
+        command_line.self_test(device)
 
 
 @pytest.mark.parametrize("arguments", [[], ["fly"]])

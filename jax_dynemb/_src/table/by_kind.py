@@ -145,14 +145,7 @@ class ByKind:
         return self.tensor_train
 
     def _engines(self) -> list[LookupEngine]:
-        return (
-            [self.tensor_train]
-            if self.dynamic is None
-            else [
-                self.dynamic,
-                self.tensor_train,
-            ]
-        )
+        return [e for e in (self.dynamic, self.tensor_train) if e is not None]
 
     def _split(
         self, by_feature: Mapping[str, Any]

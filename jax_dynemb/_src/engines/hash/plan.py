@@ -11,6 +11,7 @@ from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines.hash.exchange import Cost, cost_of, itemsize
 from jax_dynemb._src.engines.hash.layouts import Placement, Stack
 from jax_dynemb._src.ops import FeatureLayout, one_row_each
+from jax_dynemb._src.shardings import stacks_tables
 from jax_dynemb._src.spec import TableSpec
 
 ONE_DEVICE = "one device"
@@ -75,7 +76,7 @@ class Plan:
         return {
             t.table: t.shards
             for t in self.tables
-            if t.sharding == "table_wise" and t.shards
+            if stacks_tables(t.sharding) and t.shards
         }
 
     def apply(self, configs: Sequence[TableConfig]) -> tuple[TableConfig, ...]:

@@ -29,6 +29,7 @@ from jax_dynemb._src.ops import (
 )
 from jax_dynemb._src.optim.interface import sgd
 from jax_dynemb._src.row_formats import row_format_of
+from jax_dynemb._src.shardings import splits_columns
 from jax_dynemb._src.spec import TableSpec
 from jax_dynemb._src.table import Tables, without_rows
 from jax_dynemb._src.tt import TTState
@@ -158,7 +159,7 @@ def _on_one_device(
         stack = placement.stack_of(name)
         shards = coll.hash_engine.shards(state, name)
         _check_all_here(table, stack, len(shards))
-        if stack.sharding == "column_wise":
+        if splits_columns(stack.sharding):
             joined = _columns_joined(shards, device)
             states[name] = joined if packed is None else _packed(joined, packed)
         else:

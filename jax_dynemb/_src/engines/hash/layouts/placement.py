@@ -18,6 +18,7 @@ from jax_dynemb._src.engines.hash.layouts.batch import MeshBatch
 from jax_dynemb._src.engines.hash.layouts.mesh_host import MeshHost
 from jax_dynemb._src.engines.hash.layouts.stacks import make_stacks, same_stacks
 from jax_dynemb._src.optim.interface import check_columns
+from jax_dynemb._src.shardings import splits_columns, stacks_tables
 
 _POOLED = ("auto", "rows", "sums")
 _WIRE_DTYPES = (None, "float32", "bfloat16", "float16")
@@ -114,13 +115,13 @@ def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:
                 "has but no mesh. Leave it out: a row then decays in its next update, "
                 "and a lookup before that reads it as it is stored."
             )
-        if table.sharding == "column_wise":
+        if splits_columns(table.sharding):
             _check_columns(table, shards)
 
 
 def _check_not_table_wise(tables: Sequence[TableConfig]) -> None:
     for table in tables:
-        if table.sharding == "table_wise":
+        if stacks_tables(table.sharding):
             raise ValueError(
                 f"Table '{table.name}' is table-wise: where it lies depends on the "
                 "number of devices. Give jde.Tables mesh=... and axis=... instead of "

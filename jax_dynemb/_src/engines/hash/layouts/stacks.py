@@ -20,6 +20,7 @@ import numpy as np
 
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.ops import TableState
+from jax_dynemb._src.shardings import stacks_tables
 from jax_dynemb._src.spec import Block, TableSpec
 
 
@@ -150,7 +151,7 @@ def make_stacks(
     stacks = [
         Stack((t,), t.sharding, 1, shards) for t in tables if t.sharding != "table_wise"
     ]
-    for alike in by_shape([t for t in tables if t.sharding == "table_wise"]):
+    for alike in by_shape([t for t in tables if stacks_tables(t.sharding)]):
         stacks += _stacks_of_plan(
             [t for t in alike if t.name in planned], shards, planned, loads
         )

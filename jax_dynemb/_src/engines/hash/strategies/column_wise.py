@@ -25,7 +25,7 @@ from jax_dynemb._src.engines.hash.exchange import (
     mean_scale,
 )
 from jax_dynemb._src.engines.hash.layouts import Placement
-from jax_dynemb._src.engines.hash.strategies import whole_row as _whole_row
+from jax_dynemb._src.engines.hash.strategies.local import route as route
 from jax_dynemb._src.engines.hash.strategies.strategy import (
     ByFeature,
     FindResult,
@@ -34,6 +34,7 @@ from jax_dynemb._src.engines.hash.strategies.strategy import (
     States,
     Update,
 )
+from jax_dynemb._src.engines.hash.strategies.whole_row import for_update as for_update
 from jax_dynemb._src.ops import (
     FeatureGradient,
     FeatureInput,
@@ -46,13 +47,6 @@ from jax_dynemb._src.spec import TableSpec
 
 # By table: the ids of all devices, and their slots here.
 Received = dict[str, tuple[jax.Array, jax.Array]]
-
-
-def route(
-    placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
-) -> None:
-    """See ``Strategy``: the whole batch is gathered, within the lookup."""
-    del placement, tables, inputs
 
 
 def lookup(
@@ -120,16 +114,6 @@ def apply_gradients(
     """See ``Strategy``: gradients travel as the columns of each device."""
     del all_fits
     return update(states, _gradients(placement, tables, lookups))
-
-
-def for_update(
-    placement: Placement,
-    table: TableSpec,
-    state: TableState,
-    hyper: Mapping[str, jax.Array],
-) -> TableSpec:
-    """See ``Strategy``: row-wise Adagrad needs the squares of all columns."""
-    return _whole_row.for_update(placement, table, state, hyper)
 
 
 def _by_feature(inputs: Sequence[Input], arrays: Sequence[jax.Array]) -> ByFeature:

@@ -29,7 +29,7 @@ from jax_dynemb._src.spec import TableSpec
 def route(
     placement: Layout, tables: Sequence[TableSpec], inputs: Sequence[Input]
 ) -> None:
-    """See ``Strategy``."""
+    """See ``Strategy``: no id travels ahead of a lookup."""
     del placement, tables, inputs
 
 

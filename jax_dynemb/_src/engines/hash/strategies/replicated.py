@@ -21,9 +21,11 @@ from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src import ops
 from jax_dynemb._src.engines.hash.exchange import Input, mean_scale
 from jax_dynemb._src.engines.hash.layouts import Placement
+from jax_dynemb._src.engines.hash.strategies.local import find as find
+from jax_dynemb._src.engines.hash.strategies.local import for_update as for_update
+from jax_dynemb._src.engines.hash.strategies.local import route as route
 from jax_dynemb._src.engines.hash.strategies.rows_of_ids import of_rows, slots_of
 from jax_dynemb._src.engines.hash.strategies.strategy import (
-    FindResult,
     LookupGradients,
     LookupResult,
     States,
@@ -41,13 +43,6 @@ from jax_dynemb._src.ops import (
     one_row_each,
 )
 from jax_dynemb._src.spec import TableSpec
-
-
-def route(
-    placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
-) -> None:
-    """See ``Strategy``: the whole batch is gathered, within the lookup."""
-    del placement, tables, inputs
 
 
 def lookup(
@@ -80,25 +75,6 @@ def _gathered_uses(placement: Placement, given: FeatureInput) -> jax.Array | Non
         return None
     axis = uses.ndim - 1  # rows are counts and scores
     return jax.lax.all_gather(uses, placement.axes, axis=axis, tiled=True)
-
-
-def find(
-    placement: Placement,
-    tables: Sequence[TableSpec],
-    inputs: Sequence[Input],
-    states: States,
-) -> FindResult:
-    """See ``Strategy``: each device reads its own copy."""
-    del placement
-    outputs, states = ops.find(tables, states, inputs)
-    by_feature = {
-        layout.feature: o for (layout, _), o in zip(inputs, outputs, strict=True)
-    }
-    return FindResult(
-        {name: output["rows"] for name, output in by_feature.items()},
-        {name: output["found"] for name, output in by_feature.items()},
-        states,
-    )
 
 
 def touch(
@@ -150,17 +126,6 @@ def _if_fit(fit: jax.Array, after: TableState, before: TableState) -> TableState
     stays = ~fit & is_step[None, :, None]
     counters = jnp.where(stays, before.counters, after.counters)
     return dataclasses.replace(after, counters=counters)
-
-
-def for_update(
-    placement: Placement,
-    table: TableSpec,
-    state: TableState,
-    hyper: Mapping[str, jax.Array],
-) -> TableSpec:
-    """See ``Strategy``."""
-    del placement, state, hyper
-    return table
 
 
 def _gathered(

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from jax_dynemb._src.engines.hash.exchange import Input, make_batch
 from jax_dynemb._src.engines.hash.layouts import Placement
+from jax_dynemb._src.engines.hash.strategies.local import for_update as for_update
 from jax_dynemb._src.engines.hash.strategies.row_wise import find_rounds as _find_rounds
 from jax_dynemb._src.engines.hash.strategies.row_wise import (
     lookup_rounds as _lookup_rounds,
@@ -98,14 +99,3 @@ def touch(
 ) -> dict[str, TableState]:
     """See ``Strategy``."""
     return _touch_rounds.touch(make_batch(placement, tables, inputs), states, scores)
-
-
-def for_update(
-    placement: Placement,
-    table: TableSpec,
-    state: TableState,
-    hyper: Mapping[str, jax.Array],
-) -> TableSpec:
-    """See ``Strategy``."""
-    del placement, state, hyper
-    return table
