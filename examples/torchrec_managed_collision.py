@@ -60,7 +60,7 @@ class SparseArch(nnx.Module):
             table.to_table(**fields)  # table
             for table, (fields, _) in zip(tables, managed, strict=True)
         ]
-        self.expiry = nnx.List([rule for _, rule in managed])  # table
+        self.expiry = nnx.data([rule for _, rule in managed])  # table
         self.ec = EmbeddingCollection(tables=kept, device=device, rngs=rngs)  # JAX
 
     def __call__(
