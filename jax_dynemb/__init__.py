@@ -13,6 +13,7 @@ from jax_dynemb import metrics as metrics
 from jax_dynemb import nnx as nnx
 from jax_dynemb import optim as optim
 from jax_dynemb import pipeline as pipeline
+from jax_dynemb import serving as serving
 from jax_dynemb import stores as stores
 from jax_dynemb import testing as testing
 from jax_dynemb import tiers as tiers

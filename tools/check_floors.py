@@ -111,6 +111,7 @@ PYTHON_FLOORS = {
     "files.stores": 8,
     "nnx.fast_path": 8,
     "torchrec": 8,
+    "serving": 8,
     "commands": 8,
     "testing": 8,
     "distributed": 8,

@@ -14,7 +14,16 @@ import jax_dynemb as jde
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
     *("admission", "checkpoint", "distributed", "export", "import_", "initializers"),
-    *("lifecycle", "metrics", "nnx", "optim", "pipeline", "stores", "testing"),
+    *(
+        "lifecycle",
+        "metrics",
+        "nnx",
+        "optim",
+        "pipeline",
+        "serving",
+        "stores",
+        "testing",
+    ),
     *("tiers", "torchrec", "tt"),
 )
 # Modules that the reference shows whole.

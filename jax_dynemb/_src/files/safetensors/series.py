@@ -116,7 +116,7 @@ class Series:
         for file, place, keys in self._newest():
             for start in range(0, len(keys), _BLOCK_ROWS):
                 part = slice(start, start + _BLOCK_ROWS)
-                some = _rows(file, place[part], self.dim)
+                some = rows_of(file, place[part], self.dim)
                 scores = np.ones(len(some), np.uint64)
                 yield Exported(keys[part], some, scores, {})
 
@@ -172,7 +172,7 @@ def stored_series(series: Series) -> StoredTable:
     return StoredTable(schema, count, counters, series.chunks, series.index, **counts)
 
 
-def _rows(file: Header, place: np.ndarray, dim: int) -> np.ndarray:
+def rows_of(file: Header, place: np.ndarray, dim: int) -> np.ndarray:
     """Rows in ascending places; integers times their scale are float32[n, dim]."""
     rows = _some(file, "rows", place)
     if "scales" not in file.tensors:
