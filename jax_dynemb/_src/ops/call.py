@@ -36,11 +36,7 @@ _NO_BOUND = (
 
 
 class Call:
-    """One FFI call about some tables, or none.
-
-    The order of buffers is fixed in xla_ffi/schema.h: what is added first here is
-    read first there.
-    """
+    """One FFI call about some tables, or none, with buffers as in xla_ffi/schema.h."""
 
     def __init__(
         self,
@@ -51,13 +47,9 @@ class Call:
     ):
         """Starts a call; ``attributes`` are those beside the tables' own.
 
-        The buffers of ``tables`` are added; those that share arrays stand together.
         ``num_ids`` is of each feature, or of each table of a route. A scatter says
-        there if some slots may be equal. pair_gradients says the shape of the suffixes,
-        and rows.
-
-        Raises:
-          ValueError: a table has packed rows, which the operation does not read.
+        there if slots may be equal, pair_gradients the shape of the suffixes, and rows.
+        ValueError if the operation can not read a table's packed rows.
         """
         if op not in _READS_PACKED:
             refuse_packed(tables, op)
@@ -130,10 +122,7 @@ class Call:
         }
 
     def run(self, *, on_host: bool = False) -> Iterator[jax.Array]:
-        """Yields the results in the order in which they were added to the call.
-
-        Where all of them lie in host memory, ``on_host``, there is no scratch.
-        """
+        """Yields the results in the order of adding; ``on_host`` without scratch."""
         batch, results = self._batch, self._results_of_batch()
         self.operand(dispatch_operand(len(self._operands), batch, results))
         if not on_host:

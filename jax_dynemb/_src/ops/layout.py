@@ -53,26 +53,18 @@ class IdsTable(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class FeatureLayout:
-    """Describes the static shape of one feature in one call.
-
-    Attributes:
-      table: the name of its table.
-      pooling: "none", "sum", "mean" or "no_rows".
-      given_shape: shape of the ids as given, without the axis of the two words.
-      ids_shape: the same, but bags of length zero have become bags of one padding.
-      rows_shape: shape of the returned rows, without dim.
-      bag_size: ids of each bag; 0 where offsets are given.
-      weighted: whether each id has a weight.
-    """
+    """Describes the static shape of one feature in one call."""
 
     feature: str
-    table: str
-    pooling: str
+    table: str  # the name of its table
+    pooling: str  # "none", "sum", "mean" or "no_rows"
+    # Shape of the ids as given, without the axis of the two words.
     given_shape: tuple[int, ...]
+    # The same, but bags of length zero have become bags of one padding.
     ids_shape: tuple[int, ...]
-    rows_shape: tuple[int, ...]
-    bag_size: int
-    weighted: bool
+    rows_shape: tuple[int, ...]  # shape of the returned rows, without dim
+    bag_size: int  # ids of each bag; 0 where offsets are given
+    weighted: bool  # whether each id has a weight
 
     @property
     def num_ids(self) -> int:
@@ -100,20 +92,14 @@ def one_row_each(
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class FeatureInput:
-    """The arrays of one feature in one call.
+    """The arrays of one feature in one call."""
 
-    Attributes:
-      ids: uint32[num_ids, 2], or [num_ids] of another integer type.
-      offsets: int32[num_bags + 1] where bags differ in length.
-      weights: float32[num_ids], or None.
-      malformed: uint32[1], how many bags were cut, or None where none can be.
-      uses: uint32[num_ids], how many ids each one stands for; None: one.
-    """
-
-    ids: jax.Array
-    offsets: jax.Array | None
-    weights: jax.Array | None
+    ids: jax.Array  # uint32[num_ids, 2], or [num_ids] of another integer type
+    offsets: jax.Array | None  # int32[num_bags + 1] where bags differ in length
+    weights: jax.Array | None  # float32[num_ids], or None
+    # uint32[1], how many bags were cut, or None where none can be.
     malformed: jax.Array | None = None
+    # uint32[num_ids], how many ids each one stands for; None: one.
     uses: jax.Array | None = None
 
 

@@ -47,19 +47,12 @@ def packed_attribute(tables: Iterable[TableSpec]) -> np.ndarray:
 def pack_rows(
     rows: Float[Array, "*n dim"], row_format: str
 ) -> UInt8[Array, "*n bytes"]:
-    """Packs rows, each with a scale of its own.
+    """Packs rows in one of ``ROW_FORMATS``, each with a scale of its own.
 
     The scale is the row's largest magnitude over the largest code, and a code is the
     nearest to column / scale, ties to even. A row whose scale would be zero or
     subnormal gets the scale 1 and zeros. A row with a number that is not finite gets
     the scale NaN, so all of it reads as NaN.
-
-    Args:
-      rows: of any float dtype.
-      row_format: one of ``ROW_FORMATS``.
-
-    Returns:
-      As many bytes a row as ``packed_bytes`` says.
     """
     # XLA would multiply by the reciprocal of a constant, which rounds twice.
     largest = jax.lax.optimization_barrier(jnp.float32(LARGEST_CODES[row_format]))

@@ -23,10 +23,9 @@ def with_uses(
     scores: Any,
     of_table: jax.Array,
 ) -> FeatureInput:
-    """Adds the numbers of ids to the arrays of their feature.
+    """Adds ids' counts, uint32 in their shape, and scores, in words, to a feature.
 
-    ``counts`` is uint32 in the shape of the ids. For customized tables ``scores`` has
-    the low and the high words; ``of_table`` uint32[2] is the score of ids without one.
+    Ids without a score have ``of_table``, uint32[2].
     """
     if counts is None and scores is None:
         return given
@@ -43,8 +42,7 @@ def join_uses(
 ) -> jax.Array | None:
     """Joins flat counts and scores: uint32[n], or uint32[3, n] of a customized table.
 
-    Such a table takes both or none. Counts of None are 1 each; scores of None are
-    ``of_table``, uint32[2].
+    Such a table takes both or none: 1 and ``of_table``, uint32[2], stand for None.
     """
     if strategy != ScoreStrategy.CUSTOMIZED:
         return counts

@@ -17,24 +17,17 @@ from jax_dynemb._src.ops.call import Call
 
 @dataclasses.dataclass(frozen=True)
 class RowView:
-    """Where the rows of one feature lie in an array of several; static.
-
-    Attributes:
-      size: of the array, in elements.
-      offset: elements before the first row.
-      group: rows that follow each other.
-      stride: elements from the first row of a group to that of the next; a multiple of
-        16 bytes.
-      wave: tables of different waves go in different calls, so that what follows one of
-        them need not wait for the others.
-    """
+    """Where the rows of one feature lie in an array of several; static."""
 
     array: int
     dtype: str
-    size: int
-    offset: int
-    group: int
+    size: int  # of the array, in elements
+    offset: int  # elements before the first row
+    group: int  # rows that follow each other
+    # Elements between the first rows of two groups; a multiple of 16 bytes.
     stride: int
+    # Tables of different waves go in different calls, so that what follows one of them
+    # need not wait for the others.
     wave: int = 0
 
 
@@ -48,10 +41,7 @@ def waves(tables: Sequence[str], views: RowViews) -> dict[str, int]:
 
 
 class RowBuffers:
-    """The arrays of one operation, over the calls that it takes.
-
-    Calls number the arrays that they use themselves, in order of use.
-    """
+    """The arrays of one operation, over its calls, which number those that they use."""
 
     def __init__(self) -> None:
         """No arrays yet."""

@@ -253,9 +253,8 @@ def states_of_rows(
 ) -> dict[str, np.ndarray]:
     """Returns optimizer states as floats that people can read; bfloat16 as float32.
 
-    The states of a new row are not written before its first update (core/row.h). Until
-    then the first column of one of them holds a mark. ``initial`` has the initial value
-    of each state, 0 if it is not there.
+    A new row's states are written by its first update (core/row.h): a mark stands in
+    the first column until then, and reads as ``initial``, or 0.
     """
     marked = [_is_marked(array) for array in states.values() if array.ndim > 1]
     new: Any = functools.reduce(np.logical_or, marked, np.False_)

@@ -40,16 +40,7 @@ def lookup_tiered(
     scores: jax.Array,
     views: RowViews,
 ) -> tuple[Outputs, dict[str, TableState], Stamps]:
-    """A lookup of which some tables have tiers: keys first, then their rows.
-
-    Args:
-      calls: looks up tables without tiers.
-      tables: of the lookup.
-      states: of the lookup.
-      inputs: of the lookup.
-      scores: of the lookup.
-      views: of the lookup.
-    """
+    """A lookup of which some tables have tiers: keys first, by ``calls``, then rows."""
     views = views or [None] * len(inputs)
     split, arrays = _TierSplit.of(tables, inputs, views), RowBuffers()
     outputs, after, stamps = calls(
@@ -124,23 +115,14 @@ def prefetch_tiered(
 
 @dataclasses.dataclass(frozen=True)
 class _TierSplit:
-    """Separates the keys of a call from the rows of its tiered tables.
+    """Separates the keys of a call from the rows of its tiered tables."""
 
-    Attributes:
-      tables: with the index part of tiered ones.
-      inputs: of all features; those of tiered tables return no rows.
-      views: of all features; None for those of tiered tables.
-      tiered: the tables that have tiers.
-      given: the inputs as they were.
-      given_views: the views as they were.
-    """
-
-    tables: list[TableSpec]
-    inputs: Inputs
-    views: RowViews
-    tiered: list[TableSpec]
-    given: Inputs
-    given_views: RowViews
+    tables: list[TableSpec]  # with the index part of tiered ones
+    inputs: Inputs  # of all features; those of tiered tables return no rows
+    views: RowViews  # of all features; None for those of tiered tables
+    tiered: list[TableSpec]  # the tables that have tiers
+    given: Inputs  # the inputs as they were
+    given_views: RowViews  # the views as they were
 
     @classmethod
     def of(
@@ -197,18 +179,7 @@ class _TierSplit:
         *,
         serves: bool,
     ) -> dict[str, TableState]:
-        """Adds rows and scales to the outputs; later changes wait for that.
-
-        Args:
-          tables: tiered ones, whose features return rows.
-          states: by name.
-          outputs: of all features.
-          arrays: those that features share.
-          serves: whether it is a find.
-
-        Returns:
-          The states of these tables.
-        """
+        """Adds rows and scales of tiered tables; later changes wait for that."""
         new: dict[str, TableState] = {}
         own = [i for table in tables for i in self.with_rows(table)]
         table_of = [self.given[i][0].table for i in own]

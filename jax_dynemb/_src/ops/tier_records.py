@@ -43,10 +43,7 @@ def put_records(
     values: jax.Array,
     states: Mapping[str, jax.Array],
 ) -> jax.Array:
-    """Writes rows and states, as ``gather_rows`` returns them, to home records.
-
-    ``slots`` is int32[n], distinct, and fastest in order.
-    """
+    """Writes rows as ``gather_rows`` returns them; slots int32[n] are distinct."""
     call = Call("write_back", [table])
     call.update(homes)
     call.read(values)

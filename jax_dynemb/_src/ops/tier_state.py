@@ -33,15 +33,12 @@ _SLOW_GIGABYTES = 2  # XLA pins about 2 GB a second where it has not used the me
 )
 @dataclasses.dataclass(frozen=True)
 class Ring:
-    """Rows that were evicted from a table above a store (core/departures.h).
+    """Rows that were evicted from a table above a store (core/departures.h)."""
 
-    Attributes:
-      notes: uint32[1 + n, 8]: how many there are and how many have their records; then
-        key, score, slot and place of each row.
-      records: uint32[n, words]: the row and its states, as a home record has them.
-    """
-
+    # uint32[1 + n, 8]: how many there are and how many have their records; then key,
+    # score, slot and place of each row.
     notes: UInt32[Array, "notes 8"]
+    # uint32[n, words]: the row and its states, as a home record has them.
     records: UInt32[Array, "rows words"]
 
 
@@ -52,36 +49,28 @@ class Ring:
 )
 @dataclasses.dataclass(frozen=True)
 class TierState:
-    """Where the rows of a tiered table lie.
+    """Where the rows of a tiered table lie."""
 
-    Attributes:
-      place: int32[slots]: 0 at home, the number of a frame counted from 1, or fresh.
-      owners: uint32[buckets, frames]: the slot in the bucket that owns the frame, and
-        whether the frame is newer than the home record.
-      homes: uint32[slots, words], in pinned host memory: a row and its states a slot.
-      counters: uint32[rows, 10, 2]: 64-bit numbers as (low, high) words.
-      held: int32[slots], bits of uint32: the number of the last lookup in which the row
-        may not be evicted, or 0. None without a store.
-      departed: evicted rows; None without a store.
-    """
-
+    # int32[slots]: 0 at home, the number of a frame counted from 1, or fresh.
     place: Int32[Array, " slots"]
+    # uint32[buckets, frames]: the slot in the bucket that owns the frame, and whether
+    # the frame is newer than the home record.
     owners: UInt32[Array, "buckets frames"]
+    # uint32[slots, words], in pinned host memory: a row and its states a slot.
     homes: UInt32[Array, "slots words"]
+    # uint32[rows, 10, 2]: 64-bit numbers as (low, high) words.
     counters: UInt32[Array, "rows counters 2"]
+    # int32[slots], bits of uint32: the number of the last lookup in which the row may
+    # not be evicted, or 0. None without a store.
     held: Int32[Array, " slots"] | None = None
-    departed: Ring | None = None
+    departed: Ring | None = None  # evicted rows; None without a store
 
 
 @dataclasses.dataclass(frozen=True)
 class _Places(TableOptimizer):
-    """Stands in an index part in place of optimizer states.
+    """Stands in an index part in place of optimizer states."""
 
-    Attributes:
-      holds: whether rows may be held.
-    """
-
-    holds: bool
+    holds: bool  # whether rows may be held
     kind: str = dataclasses.field(default="none", init=False)
 
     def states(self, dim: int) -> dict[str, StateSpec]:
@@ -157,8 +146,7 @@ def with_notes(tier: TierState | None, notes: jax.Array) -> TierState:
 def with_homes(table: TableSpec, state: Any) -> Any:
     """Adds the home records to the arrays of a tiered table; others stay as they are.
 
-    Large ones never pass through device memory. Inside a program they do, since XLA
-    makes them there.
+    Outside of a program, large ones never pass through device memory.
     """
     if table.tier is None or state.tier.homes is not None:
         return state

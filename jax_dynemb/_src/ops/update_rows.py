@@ -78,19 +78,12 @@ def update(
     hyper: jax.Array,
     stamps: StampsOf | None = None,
 ) -> dict[str, TableState]:
-    """One fused optimizer update of every touched row.
+    """Makes one fused optimizer update of every touched row; returns the new states.
 
-    Args:
-      tables: those that the features belong to, all with fused optimizers.
-      states: by name, see ``TableSpec.state_name``.
-      features: gradients and where they belong.
-      hyper: float32[tables, 5], in the order of ``constants()["hyper_parameters"]``;
-        or float32[tables, any_hyper] for the loop of all optimizers: ``row_hyper``,
-        then those of each table's own kind.
-      stamps: of the lookup; None if the slots were found in these very states.
-
-    Returns:
-      The new states.
+    ``hyper`` is float32[tables, 5], in the order of
+    ``constants()["hyper_parameters"]``. For the loop of all optimizers it is
+    float32[tables, any_hyper]: ``row_hyper``, then those of each table's own kind.
+    Without stamps the slots are of these very states.
     """
     slots, ids = _by_table(features, "slots"), _by_table(features, "ids")
     tiered = [table for table in tables if table.tier is not None]
@@ -197,18 +190,10 @@ def reduce(
     counts_step: bool,
     stamps: StampsOf | None = None,
 ) -> tuple[dict[str, tuple[jax.Array, jax.Array]], dict[str, TableState]]:
-    """Sums the gradients of each row.
+    """Sums the gradients of each row; ``counts_step`` if it is half of an update.
 
-    Args:
-      tables: those that the features belong to.
-      states: by name, see ``TableSpec.state_name``.
-      features: gradients and where they belong.
-      counts_step: whether this is half of an update, which counts as a step.
-      stamps: see ``update``.
-
-    Returns:
-      By table: slots int32[n], -1 where unused, and sums float32[n, dim], for the n
-      ids of the table's features. Then the states, to be carried on.
+    Returns by table, for the n ids of its features, slots int32[n], -1 where unused,
+    and sums float32[n, dim]. Then the states, to be carried on.
     """
     sums: dict[str, tuple[jax.Array, jax.Array]] = {}
     new: dict[str, TableState] = {}

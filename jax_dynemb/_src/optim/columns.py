@@ -35,15 +35,7 @@ def _sums_rows(optimizer: Functor) -> bool:
 
 
 def check_columns(table: str, optimizer: Any) -> None:
-    """Refuses an optimizer that mixes the columns of a row, but for row-wise Adagrad.
-
-    Args:
-      table: its name.
-      optimizer: of the table; those of ``jde.optim`` suit.
-
-    Raises:
-      ValueError: an entry of an update changes with other columns of the row.
-    """
+    """Raises ValueError if an optimizer mixes columns, but for row-wise Adagrad."""
     if isinstance(optimizer, Functor) and _sums_rows(optimizer):
         raise ValueError(
             f"Table '{table}' is column-wise, so no device has a whole row, but "

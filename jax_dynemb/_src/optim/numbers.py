@@ -63,16 +63,9 @@ def known_number(x: Any) -> float | None:
 
 
 def check_number(owner: str, field: str, x: Any) -> None:
-    """Refuses what is no number, and numbers that the formulas can not take.
+    """Refuses other than numbers (TypeError), and those out of range (ValueError).
 
-    Args:
-      owner: how a message begins, e.g. the optimizer.
-      field: the hyper-parameter.
-      x: a number, or a traced scalar, of which only shape and dtype are looked at.
-
-    Raises:
-      TypeError: no number.
-      ValueError: out of range, or not finite.
+    Of a traced scalar only shape and dtype are looked at.
     """
     if isinstance(x, Tracer) and x.shape == () and x.dtype.kind in "iufV":
         return
@@ -96,17 +89,7 @@ def check_number(owner: str, field: str, x: Any) -> None:
 
 
 def constant_number(owner: str, field: str, x: Any) -> float:
-    """Returns a hyper-parameter of an optimizer, which is made outside of jit.
-
-    Args:
-      owner: the optimizer.
-      field: the hyper-parameter.
-      x: a number.
-
-    Raises:
-      TypeError: no number, or a traced one.
-      ValueError: out of range, or not finite.
-    """
+    """Returns a number as ``check_number`` takes it; TypeError for a traced one."""
     if isinstance(x, Tracer):
         raise TypeError(
             f"{owner}: {field} is traced, but an optimizer is made once, outside of "
@@ -126,17 +109,9 @@ def keep_number(options: Any, owner: str, field: str) -> None:
 
 
 def rate_at(owner: str, rate: LearningRate, count: Any) -> Any:
-    """Returns the learning rate of an update, of a schedule what it gives there.
+    """Returns the learning rate after ``count`` updates; TypeError if it is no number.
 
     Only shape and dtype are looked at: to read the number would wait for a device.
-
-    Args:
-      owner: the optimizer.
-      rate: a number or a schedule.
-      count: updates so far.
-
-    Raises:
-      TypeError: a schedule gives something else than one number.
     """
     if not callable(rate):
         return rate

@@ -12,17 +12,7 @@ from jax_dynemb._src.is_whole import is_whole
 
 
 def check_whole(where: str, field: str, value: Any, least: int = 1) -> int:
-    """Returns a whole number.
-
-    Args:
-      where: the object, for the message.
-      field: its field.
-      value: what a user gave.
-      least: the smallest that is allowed.
-
-    Raises:
-      ValueError: it is none, or below ``least``.
-    """
+    """Returns a whole number, ``least`` or more; else a ValueError names the field."""
     if not is_whole(value) or value < least:
         raise ValueError(
             f"{where}: {field} must be a whole number, {least} or more, not {value!r}."
@@ -33,18 +23,7 @@ def check_whole(where: str, field: str, value: Any, least: int = 1) -> int:
 def check_number(
     where: str, field: str, value: Any, *, positive: bool, finite: bool = True
 ) -> float:
-    """Returns a number.
-
-    Args:
-      where: the object, for the message.
-      field: its field.
-      value: what a user gave.
-      positive: whether 0 is refused too.
-      finite: whether infinity is.
-
-    Raises:
-      ValueError: it is none, negative, or refused.
-    """
+    """Returns a number that is not below 0; ValueError names the field otherwise."""
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     number = float(value) if real else math.nan
     fits = number > 0 if positive else number >= 0

@@ -14,13 +14,9 @@ BINS = 256  # of ranks, equally wide on a logarithmic scale
 
 @functools.lru_cache(maxsize=4096)
 def expected_distinct(draws: int, keys: int, skew: float) -> float:
-    """Computes the mean number of different ids among some.
+    """Computes the mean number of different ids among ``draws`` of ``keys``.
 
-    Args:
-      draws: ids.
-      keys: that an id may have.
-      skew: exponent of Zipf's law, by which the key of rank r has the frequency
-        ``r ** -skew``; 0: all keys are as frequent.
+    The key of rank r has the frequency ``r ** -skew`` (Zipf); 0: all are as frequent.
     """
     if draws <= 0:
         return 0.0

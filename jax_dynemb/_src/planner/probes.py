@@ -40,17 +40,11 @@ _SHARDINGS = {"rows": "row_wise", "sums": "row_wise"}
 
 @dataclasses.dataclass
 class Probe:
-    """One step of some tables, compiled.
+    """One step of some tables, compiled."""
 
-    Attributes:
-      kind: of the step, one of ``KINDS``.
-      counted: of a step, as ``_rates.fitted`` takes it.
-      sent: bytes that leave a device in exchanges.
-    """
-
-    kind: str
-    counted: tuple[float, ...]
-    sent: float
+    kind: str  # one of ``KINDS``
+    counted: tuple[float, ...]  # as ``rates.fitted`` takes it
+    sent: float  # bytes that leave a device in exchanges
     _coll: Tables
     _batches: list[Any]
     _several: Any
@@ -64,17 +58,11 @@ class Probe:
 def timed_rounds(
     several: Any, state: Any, batches: list[Any], repeats: int
 ) -> list[float]:
-    """Returns the seconds of a call, the mean of a round, for some rounds.
+    """Returns the mean seconds of a call in each of some rounds; donates the state.
 
-    Calls follow each other as in training: batches take turns, and nothing waits before
-    the end of a round. Time between a result and the next call is no part of a step,
-    and differs from table to table.
-
-    Args:
-      several: compiled; takes the state, which is donated, and a batch.
-      state: of the tables.
-      batches: each with arrays of its own.
-      repeats: rounds.
+    Calls follow each other as in training: batches, with arrays of their own, take
+    turns, and nothing waits before the end of a round. Time between a result and the
+    next call is no part of a step, and differs from table to table.
     """
     for batch in batches:  # all rows are there before a clock runs
         state = several(state, batch)
@@ -115,23 +103,14 @@ def probes_of(mesh: Mesh, axes: tuple[str, ...]) -> list[Probe]:
 
 @dataclasses.dataclass(frozen=True)
 class _Size:
-    """Describes the tables of a probe.
+    """Describes the tables of a probe."""
 
-    Attributes:
-      ids: of a table on a device.
-      dim: columns.
-      bag: ids of a bag; rows travel without bags if it is ``BAG``.
-      repeats: how often an id occurs on average.
-      tables: how many.
-      factor: ``exchange_factor``.
-    """
-
-    ids: int
-    dim: int
-    bag: int = BAG
-    repeats: int = 2
-    tables: int = 1
-    factor: float = 1.0
+    ids: int  # of a table on a device
+    dim: int  # columns
+    bag: int = BAG  # ids of a bag; rows travel without bags if it is ``BAG``
+    repeats: int = 2  # how often an id occurs on average
+    tables: int = 1  # how many
+    factor: float = 1.0  # ``exchange_factor``
 
 
 def _made(mesh: Mesh, axes: tuple[str, ...], kind: str, size: _Size) -> Probe:

@@ -16,18 +16,11 @@ FAR = 8.0  # roots of the mean; no pair of a device and an owner is as far above
 
 
 def chances_of_rounds(batch: Batch, width: int, room: int) -> np.ndarray:
-    """Computes the chance that 1, 2, ... rounds are enough for the ids of a table.
+    """Computes the chance that 1, 2, ... rounds are enough for a table: [n], up to 1.
 
-    Ids are spread over owners by their hash, so what an owner gets of a device is
-    binomial. The fullest of all pairs of a device and an owner decides.
-
-    Args:
-      batch: of a step.
-      width: owners.
-      room: places for the ids of a device with one owner, at least 1.
-
-    Returns:
-      [n], rising to 1.
+    Ids are spread over ``width`` owners by their hash, so what an owner gets of a
+    device is binomial. The fullest of all pairs decides; each has ``room`` places, 1 or
+    more.
     """
     from scipy.special import betainc  # not earlier: most processes never plan
 
@@ -46,12 +39,9 @@ def chances_of_rounds(batch: Batch, width: int, room: int) -> np.ndarray:
 
 
 def expected_rounds(chances: Iterable[np.ndarray]) -> float:
-    """Computes the mean number of rounds of a step: all tables take as many.
+    """Computes the mean rounds of a step from ``chances_of_rounds`` of its tables.
 
-    If one round is not enough, owners forget the first one, which counts too.
-
-    Args:
-      chances: by table, what ``chances_of_rounds`` returns.
+    If one is not enough, owners forget the first one, which counts too.
     """
     joint = ONE_ROUND
     for each in chances:

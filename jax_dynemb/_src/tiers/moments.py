@@ -13,10 +13,7 @@ from jax_dynemb._src.stores import Store
 
 
 class Moments:
-    """Compares each state that a feed gets with the one before; one thread calls it.
-
-    The first one is compared with what each store says of its rows.
-    """
+    """Compares states that a feed gets, the first with what stores say; one thread."""
 
     def __init__(self, stores: Mapping[str, Store]):
         self._stores = stores

@@ -21,35 +21,23 @@ BESIDE = -1  # the number of rows that are wanted beside the batches
 
 @dataclasses.dataclass
 class Job:
-    """Describes what the thread does between two steps, in this order.
+    """Describes what the thread does between two steps, in this order."""
 
-    Attributes:
-      first: the batch whose lookup comes next.
-      confirmed: offers whose rows the main thread has inserted.
-      departed: rows that the tables evicted, see ``Tables.take_departed``.
-      erased: distinct keys by table, whose rows below are removed.
-      number: of the batch that it prepares.
-      wanted: distinct keys by table, of that batch.
-      tag: of a commit of all stores, which leaves the rows in the state; None: no
-        commit.
-      step: of the training, for the commit.
-    """
-
-    first: int
-    confirmed: Sequence[Offer] = ()
-    departed: Any = None
+    first: int  # the batch whose lookup comes next
+    confirmed: Sequence[Offer] = ()  # offers whose rows the main thread has inserted
+    departed: Any = None  # rows that the tables evicted, see ``Tables.take_departed``
+    # Distinct keys by table, whose rows below are removed.
     erased: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    number: int = 0
+    number: int = 0  # of the batch that it prepares
+    # Distinct keys by table, of that batch.
     wanted: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    # Of a commit of all stores, which leaves the rows in the state; None: no commit.
     tag: str | None = None
-    step: int | None = None
+    step: int | None = None  # of the training, for the commit
 
 
 class Mover:
-    """Runs jobs in one thread, in order; after an error, but of a commit, none.
-
-    ``most_waiting`` bounds the bytes of a table's refused rows in memory.
-    """
+    """Runs jobs in one thread, in order; after an error, but of a commit, none."""
 
     def __init__(
         self,

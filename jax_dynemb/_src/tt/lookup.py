@@ -164,17 +164,7 @@ def apply_gradients(
 def update_cores(
     config: TTConfig, state: TTState, gradients: Cores, hyper: Mapping[str, Any]
 ) -> TTState:
-    """Updates the cores by their gradients.
-
-    Args:
-      config: of the table.
-      state: its arrays.
-      gradients: in the shapes of the cores.
-      hyper: hyper-parameters instead of those in the optimizer, by name.
-
-    Raises:
-      ValueError: the config has no optimizer.
-    """
+    """Updates the cores; ``hyper`` overrides numbers. ValueError without optimizer."""
     if config.optimizer is None:
         raise ValueError(
             f"Table '{config.name}' has no optimizer: give TTConfig one, such as "
@@ -199,11 +189,7 @@ def only_finite(d_rows: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def check_gradient(config: TTConfig, rows_shape: tuple[int, ...], d_rows: Any) -> None:
-    """Refuses gradients of another shape than the rows.
-
-    Raises:
-      ValueError: with both shapes.
-    """
+    """Refuses gradients of another shape than the rows; the ValueError has both."""
     expected = (*rows_shape, config.dim)
     if jnp.shape(d_rows) != expected:
         raise ValueError(

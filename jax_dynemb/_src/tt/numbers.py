@@ -19,17 +19,11 @@ NO_ROW = 0xFFFF_FFFF
 
 
 class Numbers(NamedTuple):
-    """Holds what is known of each id of a call.
+    """Holds what is known of each id of a call."""
 
-    Attributes:
-      rows: uint32[n], the number of its row, or NO_ROW.
-      padding: bool[n], whether it is -1.
-      outside: uint32[], how many ids are neither padding nor rows.
-    """
-
-    rows: jax.Array
-    padding: jax.Array
-    outside: jax.Array
+    rows: jax.Array  # uint32[n], the number of its row, or NO_ROW
+    padding: jax.Array  # bool[n], whether it is -1
+    outside: jax.Array  # uint32[], how many ids are neither padding nor rows
 
     @property
     def found(self) -> jax.Array:
@@ -38,13 +32,7 @@ class Numbers(NamedTuple):
 
 
 def without_strangers(config: TTConfig, feature: str, ids: Any) -> Any:
-    """Replaces ids that have no row by padding.
-
-    Args:
-      config: of the table.
-      feature: its name.
-      ids: in any form that a lookup takes.
-    """
+    """Replaces ids, in any form that a lookup takes, by padding if they have no row."""
     if isinstance(ids, Jagged):
         values = without_strangers(config, feature, ids.values)
         return dataclasses.replace(ids, values=values)

@@ -23,12 +23,11 @@ def pool(
     weights: jax.Array | None,
     scale: jax.Array | None,
 ) -> jax.Array:
-    """Pools rows, float32[num_bags, dim]; differentiable in the rows and the weights.
+    """Pools rows, float32[num_bags, dim]; differentiable in rows and weights.
 
-    Rows are float32 or bfloat16 [n, dim], of distinct ids; sums are in float32.
-    ``some`` has the row of each id. ``offsets`` are int32[num_bags + 1] where bags
-    differ in length. ``weights`` are float32[num_ids], ``scale`` of a mean
-    float32[num_bags].
+    Rows are float32 or bfloat16 [n, dim], of distinct ids, see ``some``. ``offsets``
+    are int32[num_bags + 1] where bags differ in length, ``weights`` float32[num_ids],
+    and ``scale`` of a mean float32[num_bags].
     """
     bags = _sums(layout, _per_id(rows, some.inverse, weights), offsets)
     return bags if scale is None else bags * scale[:, None]

@@ -22,13 +22,9 @@ _TILE = 16
 
 
 class _Split(NamedTuple):
-    """Where the cores of a table are cut into prefixes and suffixes.
+    """Where the cores of a table are cut into prefixes and suffixes."""
 
-    Attributes:
-      cut: how many cores a prefix has.
-    """
-
-    cut: int
+    cut: int  # how many cores a prefix has
     prefixes: int
     suffixes: int
 
@@ -47,10 +43,7 @@ class _Split(NamedTuple):
 
 
 def distinct_of(shapes: Sequence[tuple[int, ...]], numbers: jax.Array) -> Distinct:
-    """Finds the distinct rows of a batch, and where those of each prefix begin.
-
-    ``numbers`` is uint32[n], of rows; ``NO_ROW`` where there is none.
-    """
+    """Finds the distinct rows of uint32[n], or NO_ROW, and where a prefix begins."""
     limit = math.prod(shape[0] for shape in shapes)
     if len(shapes) == 1:
         return ops.distinct(numbers, limit=limit, prefixes=0, suffixes=1)
@@ -64,16 +57,10 @@ def distinct_of(shapes: Sequence[tuple[int, ...]], numbers: jax.Array) -> Distin
 def rows_of(
     cores: Sequence[jax.Array], some: Distinct, compute_dtype: str
 ) -> jax.Array:
-    """Makes the rows of distinct numbers; differentiable in the cores.
+    """Makes rows from cores float32[p_t, R_t, q_t, R_{t+1}], where R_0 = 1.
 
-    Args:
-      cores: float32[p_t, R_t, q_t, R_{t+1}], the first with R_0 = 1.
-      some: the numbers, as ``distinct_of`` finds them.
-      compute_dtype: see ``TTConfig``.
-
-    Returns:
-      [n, prod(q) * R_T]: bfloat16 if the products are and a GPU has kernels for these
-      sizes, else float32.
+    Differentiable in the cores. Returns [n, prod(q) * R_T]: bfloat16 if the products
+    are and a GPU has kernels for these sizes, else float32.
     """
     if len(cores) == 1:
         (core,) = cores
@@ -113,10 +100,7 @@ def _prefixes_that_occur(
 
 
 def _starts(ranks: jax.Array, count: jax.Array) -> jax.Array:
-    """Finds the first row of each prefix, [n + 1]; behind the last the number of rows.
-
-    ``ranks`` is int32[n], of the prefix of each row, ascending; n behind the last row.
-    """
+    """Finds each prefix's first row, [n + 1], of ascending ``ranks`` int32[n]."""
     n = ranks.shape[0]
     if ops.is_symbolic(n):  # a search has as many steps as n has bits
         ends = jnp.broadcast_to(count, (n + 1,))
@@ -136,11 +120,7 @@ def _may_be_half(cores: Sequence[jax.Array], split: _Split) -> bool:
 def _every_prefix(
     cores: Sequence[jax.Array], compute_dtype: str, half: bool
 ) -> jax.Array:
-    """Multiplies all prefixes out, in the order that a product of matrices has.
-
-    Returns [A0, M0, A1, M1 * K], where A1 and M1 are of the last core; bfloat16 if
-    ``half``, else float32.
-    """
+    """Multiplies all prefixes out: [A0, M0, A1, M1 * K], A1 and M1 of the last core."""
     *before, last = cores
     p, rank, *_ = last.shape
     if not before:

@@ -23,11 +23,10 @@ def sum_gradients(
     rows: jax.Array,
     order: tuple[jax.Array, jax.Array],
 ) -> jax.Array:
-    """Sums the gradients of bags for each distinct row that they pooled.
+    """Sums bags' gradients for each distinct row, in float32; like ``rows``.
 
-    Slots of ``feature`` are numbers of distinct rows; ``order`` is theirs, see
-    ``sum_rows``. Sums, in float32, have the shape and dtype of ``rows``; undefined for
-    rows of no bag.
+    Slots are numbers of distinct rows, ``order`` is as in ``sum_rows``. Rows of no bag
+    are undefined.
     """
     blocks = []
     for begin in range(0, feature.gradients.shape[-1], MAX_DIM):

@@ -39,10 +39,7 @@ class Commits(Protocol):
 def commit(
     feed: Commits | None, tree: Any, places: Mapping[Path, Place], step: int
 ) -> dict[str, str]:
-    """Commits the stores below a tree's tables; tags by the spelled path of each.
-
-    ValueError if there are stores and no feed, or the feed is of other tables.
-    """
+    """Commits the stores below a tree's tables, by path; ValueError without a feed."""
     below = {at: p for at, p in places.items() if has_store(p)}
     if not below and feed is None:
         return {}
@@ -73,13 +70,10 @@ def open_commits(
     stores: Mapping[str, Store] | None,
     places: Mapping[Path, Place],
 ) -> dict[Path, Store]:
-    """Opens the commits that belong to a checkpoint, once all stores are checked.
+    """Opens a checkpoint's commits, by path, once all stores are checked.
 
-    Returns, by path, the stores of tables that have one now or had one then.
-
-    Raises:
-      FileNotFoundError: a store has no such commit.
-      ValueError: a store is missing, or keeps rows that are not the checkpoint's.
+    FileNotFoundError if a store has no such commit; ValueError if a store is missing,
+    or keeps rows that are not the checkpoint's.
     """
     result, commits = {}, []
     for at, place in places.items():
@@ -150,10 +144,7 @@ def put_left_out(
 
 
 def bring_up(states: States, place: Place, store: Store) -> tuple[Any, str]:
-    """Inserts all rows of a store into a table that has no store below it now.
-
-    The arrays in ``states`` are donated. Returns the new arrays, and a sentence.
-    """
+    """Inserts all rows of a store into a table without one; donates its arrays."""
     coll, name = place.coll, place.name
     held = _keys(coll, states, name)
     keys = store.keys()

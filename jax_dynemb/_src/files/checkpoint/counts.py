@@ -24,10 +24,7 @@ def carry_counts(
     places: Mapping[Path, Place],
     plan: Plan,
 ) -> Iterator[str]:
-    """Fills the counters of tables that were not read as they were saved.
-
-    Replaces them in ``leaves``. Yields a sentence for counts that are not as they were.
-    """
+    """Fills counters in ``leaves`` that were not read as saved; yields what differs."""
     for at, place in places.items():
         rule, name = place.config.admission, "/".join(at)
         emptied = at in plan.again or (*place.arrays, "sketch") in plan.emptied

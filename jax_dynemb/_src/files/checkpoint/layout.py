@@ -55,10 +55,7 @@ def latest(directory: Directory) -> int | None:
 
 
 def robbed(directory: Directory) -> list[int]:
-    """Lists the steps that have lost their checksums, in order.
-
-    A checkpoint gets its name together with them, so they were there.
-    """
+    """Lists the steps that lost the checksums they got together with their names."""
     path = resolved(directory)
     if not path.is_dir():
         return []

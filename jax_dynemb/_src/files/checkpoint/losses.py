@@ -14,12 +14,7 @@ from jax_dynemb._src.files.checkpoint.tree import Path, Place
 
 
 def warn_of_losses(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) -> None:
-    """Warns of tables that are never updated, or that have refused ids.
-
-    Args:
-      leaves: what is saved, by path.
-      places: of its tables.
-    """
+    """Warns of tables that are never updated, or that have refused ids."""
     for place in places.values():
         coll = place.coll
         counters = leaves.get((*place.arrays, "counters"))

@@ -33,20 +33,15 @@ _ALLOW = "or pass allow_drop=True to keep those with the highest scores of each 
 
 @dataclasses.dataclass
 class Room:
-    """Holds a tree that has a place for every row.
+    """Holds a tree that has a place for every row."""
 
-    Attributes:
-      leaves: by path; arrays of tables that grow are abstract.
-      places: of the tables, in their new sizes.
-      freed: the arrays that those of larger tables replace.
-      grown: the modules that grow, with their new tables.
-      notes: a sentence for each table that grows.
-    """
-
-    leaves: dict[Path, Any]
-    places: dict[Path, Place]
+    leaves: dict[Path, Any]  # by path; arrays of tables that grow are abstract
+    places: dict[Path, Place]  # of the tables, in their new sizes
+    # The arrays that those of larger tables replace.
     freed: list[jax.Array] = dataclasses.field(default_factory=list)
+    # The modules that grow, with their new tables.
     grown: list[tuple[Any, Tables]] = dataclasses.field(default_factory=list)
+    # A sentence for each table that grows.
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def take(self) -> None:
@@ -65,12 +60,8 @@ def make_room(
 ) -> Room:
     """Lets tables of modules grow to their sizes in a checkpoint; touches no array.
 
-    ``allow_drop`` leaves all sizes as they are. With ``verify`` keys are compared with
-    their checksums before rows are refused.
-
-    Raises:
-      DamagedFileError: the keys are not those that were written.
-      ValueError: rows would be lost, and the table can not grow here.
+    Where rows would be lost it raises ValueError, after a check of the keys' checksums
+    with ``verify``. ``allow_drop`` leaves all sizes as they are.
     """
     room = Room(dict(leaves), dict(places))
     if allow_drop:

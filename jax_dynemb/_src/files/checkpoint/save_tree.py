@@ -182,11 +182,7 @@ def _finished(path: FilePath) -> None:
 
 @contextlib.contextmanager
 def _interrupts(path: FilePath) -> Iterator[None]:
-    """After Ctrl-C, lets the next save begin with a new manager.
-
-    What is complete by then gets its name in the background; half a checkpoint stays
-    a draft, which the new manager deletes.
-    """
+    """After Ctrl-C, lets the next save begin with a manager that deletes drafts."""
     before = set(threading.enumerate())
     try:
         yield
@@ -226,10 +222,7 @@ def _end_manager(path: FilePath, alone: bool) -> None:
 
 
 def _remove_drafts(path: FilePath) -> None:
-    """Deletes what an interrupted save began, once its threads have ended.
-
-    Those of pools stay, and may write for a moment.
-    """
+    """Deletes what an interrupted save began, once all threads but pools have ended."""
     until = time.monotonic() + _PATIENCE
     for thread in _left.get(path, ()):
         if not thread.name.startswith(_POOLS):

@@ -64,11 +64,7 @@ def open_tables(folder: Directory) -> dict[str, StoredTable]:
 
 
 def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTable:
-    """One table of a checkpoint.
-
-    Raises:
-      DamagedFileError: its arrays are not what its schema says.
-    """
+    """Opens a table; DamagedFileError if its arrays are not what its schema says."""
     schema = Schema.from_json(fields["tables"][path])
     if schema.arrays:
         path = "/".join([*path.split("/")[:-1], schema.arrays])

@@ -106,10 +106,7 @@ def tiered(
     given: Mapping[Path, Any],
     places: Mapping[Path, Place],
 ) -> dict[Path, Any]:
-    """Makes home records of the rows that were read; frames begin empty.
-
-    ``read`` has the arrays of untiered tables, ``given`` those of the tree.
-    """
+    """Makes home records of the untiered rows in ``read``; frames begin empty."""
     result = {path: read.get(path, leaf) for path, leaf in given.items()}
     for (place, *_), own in _tiered(given, places):
         table = TableSpec.of(place.config)

@@ -23,9 +23,7 @@ _DAMAGE = "damage "
 def together(work: Callable[[], T]) -> T:
     """Calls a function that may fail in one process; then no other waits for it.
 
-    Raises:
-      DamagedFileError: another process found a damaged file.
-      ValueError: it failed in another process; here what it raised itself.
+    Elsewhere it raises ValueError then, or DamagedFileError.
     """
     if jax.process_count() == 1:
         return work()

@@ -30,17 +30,13 @@ Path = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a table stands in a tree.
+    """Where a table stands in a tree."""
 
-    Attributes:
-      coll: the collection that works on it.
-      arrays: where its arrays are; tables that share arrays are several at one place.
-      module: that holds the collection; None for a plain state.
-    """
-
-    coll: Tables
+    coll: Tables  # the collection that works on it
     name: str
+    # Where its arrays are; tables that share arrays are several at one place.
     arrays: Path
+    # The module that holds the collection; None for a plain state.
     module: Any = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
@@ -62,11 +58,7 @@ class Place:
 
 
 def flatten(tree: Any) -> tuple[dict[Path, Any], Any]:
-    """Leaves by name, and what ``unflatten`` needs.
-
-    Raises:
-      ValueError: two leaves have one name, or a list or dict holds itself.
-    """
+    """Leaves by name, and what ``unflatten`` needs; ValueError if two have one name."""
     check_end(tree)
     plain = jax.tree.map(_state_of, tree, is_leaf=is_graph_node)
     leaves, treedef = jax.tree_util.tree_flatten_with_path(plain)
@@ -138,14 +130,9 @@ def check_shared(leaves: Mapping[Path, Any]) -> None:
 
 
 def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
-    """Finds the tables of a tree, by path.
+    """Finds the tables of modules, and of ``tables`` that stand in the tree, by path.
 
-    ``tables`` are those that stand in the tree as plain states, under their names;
-    modules know theirs.
-
-    Raises:
-      TypeError: ``tables`` are no ``Tables``.
-      ValueError: a table has no known config, or its arrays have other sizes.
+    TypeError if ``tables`` are none; ValueError for an unknown config or other sizes.
     """
     if tables is not None and not isinstance(tables, Tables):
         raise TypeError(

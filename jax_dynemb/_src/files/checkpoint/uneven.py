@@ -28,14 +28,10 @@ _CUT = ("index", "sketch", "values", "optimizer")
 
 @dataclasses.dataclass(frozen=True)
 class Uneven:
-    """Describes arrays whose shards the buckets of their table do not fill evenly.
-
-    Attributes:
-      spec: of the table, as a shard sees it.
-    """
+    """Describes arrays whose shards the buckets of their table do not fill evenly."""
 
     place: Place
-    spec: TableSpec
+    spec: TableSpec  # of the table, as a shard sees it
     mesh: Any
 
     def rows_of(self, leaf: Any) -> int:
@@ -109,10 +105,7 @@ def plain(
 def targets(
     leaves: Mapping[Path, Any], places: Mapping[Path, Place]
 ) -> tuple[dict[Path, Any], dict[Path, Any]]:
-    """Replaces the arrays by the types of those that a checkpoint has.
-
-    Also returns, by path, arrays read in pieces that a checkpoint has shorter.
-    """
+    """Makes arrays what a checkpoint has; also returns longer ones that pieces fill."""
     result, longer = dict(leaves), {}
     for table, path, leaf in _own(leaves, places):
         sharding = leaf.sharding
@@ -132,10 +125,7 @@ def as_given(
     places: Mapping[Path, Place],
     directly: Collection[Path],
 ) -> dict[Path, Any]:
-    """Makes what was read fit the arrays of the mesh.
-
-    Arrays that were read in pieces end in zeros; ``directly`` were read as they are.
-    """
+    """Makes what was read ``directly`` fit the mesh; pieces end in zeros."""
     result = dict(read)
     for table, path, leaf in _own(given, places):
         if path not in read:

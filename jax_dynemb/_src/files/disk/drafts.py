@@ -32,8 +32,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 def draft_of(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """Yields a new draft beside a path, locked until the block ends.
 
-    Two threads that write to one path have drafts of their own. ``make`` makes an empty
-    file or directory, and fails where there is something.
+    Threads have drafts of their own; ``make`` fails where there is something.
     """
     for _ in range(_TRIES):
         draft = path.with_name(f"{path.name}{_MARK}{_own_mark()}{secrets.token_hex(4)}")
@@ -50,10 +49,7 @@ def draft_of(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def remove_left_behind(folder: Path, pattern: str) -> None:
-    """Removes drafts, of names like ``pattern``, whose process has ended.
-
-    Those of other machines stay, since a lock may not be seen from here.
-    """
+    """Removes drafts of this machine, like ``pattern``, whose process has ended."""
     for draft in folder.glob(f"{pattern}{_MARK}*"):
         mark = draft.name.rpartition(_MARK)[2]
         if _is_left_behind(draft, mark):

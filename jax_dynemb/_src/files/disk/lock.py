@@ -21,10 +21,7 @@ _threads: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
 
 @contextlib.contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Waits for others that work on the directory; they wait for this block.
-
-    Processes on other machines wait where the file system has locks for them.
-    """
+    """Waits for others that work on the directory; they wait for this block."""
     with _threads[folder.resolve()]:
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -43,10 +40,7 @@ class Presence:
         self._descriptor = os.open(folder, os.O_RDONLY)
 
     def alone(self) -> bool:
-        """Whether no other process is there; stays present in any case.
-
-        A file system without locks can not tell: then it is taken for alone.
-        """
+        """Whether no other process is there; True on a file system without locks."""
         if fcntl is None:
             return True
         try:

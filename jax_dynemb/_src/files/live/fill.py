@@ -14,8 +14,7 @@ from jax_dynemb._src.table import Tables
 def clear_table(coll: Tables, name: str, state: TableState) -> TableState:
     """Removes all rows of a table, in the same memory; ``state`` is donated.
 
-    Rows of another run follow, so the clock starts again and takes theirs. Their
-    lineage is not known here, so the table begins one of its own.
+    Rows of another run follow, so the clock and the lineage start again.
     """
     places = jax.tree.map(lambda array: array.sharding, state)
     clear = jax.jit(

@@ -32,10 +32,9 @@ class Imported(NamedTuple):
 
 
 def check_room(coll: Tables, found: Mapping[str, Keys], allow_drop: bool) -> None:
-    """Refuses rows that the tables have no place for, before any table is touched.
+    """Refuses rows without a place before any table is touched; names a capacity.
 
     ``found`` starts to read the keys of a table's rows; ``allow_drop`` checks nothing.
-    The error has the numbers, and a capacity with a place for every row.
     """
     for name, keys in {} if allow_drop else found.items():
         config = coll.tables[name]

@@ -15,10 +15,7 @@ from jax_dynemb._src.rows import StoredTable
 def stored_exports(
     files: list[Path], verify: bool, quiet: bool
 ) -> dict[str, StoredTable]:
-    """Opens exported tables by name, each with the deltas beside it.
-
-    ``files`` have all rows of a table; ``verify`` checks the checksums.
-    """
+    """Opens files of whole tables by name, each with the deltas beside it."""
     if deltas := [file for file in files if table_of_delta(file)]:
         problem = "it is a delta, which has some rows of a table only"
         fix = "Give the directory that it is in."

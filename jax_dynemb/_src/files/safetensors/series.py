@@ -39,15 +39,10 @@ _BLOCK_ROWS = 65_536
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """The files of one table, whose headers have been checked.
+    """The files of one table, whose headers have been checked."""
 
-    Attributes:
-      base: the file with all rows.
-      deltas: the others, in order.
-    """
-
-    base: Header
-    deltas: tuple[Header, ...]
+    base: Header  # the file with all rows
+    deltas: tuple[Header, ...]  # the others, in order
     rows: int
     dim: int
 
@@ -138,11 +133,7 @@ class Series:
 
 
 def open_series(base: Path) -> Series:
-    """Finds the files of a table and checks what they say, not yet their checksums.
-
-    Raises:
-      DamagedFileError: a file is not ours or damaged, or the files are not one chain.
-    """
+    """Finds the files of a table; checks headers and keys, not yet checksums."""
     table = base.name.removesuffix(SUFFIX)
     chain: Chain = read_chain(base.parent, table)
     header = read_table_header(base) if chain.base is None else chain.base

@@ -36,9 +36,8 @@ _ALIGNMENT = 64  # of the first tensor
 class TensorFile:
     """Writes one file; then ``link`` is what a delta names it by.
 
-    ``tensors`` has dtype and shape by name, in the order of the file. Put wide types
-    first, so that every tensor is aligned to its items. ``fields`` is what the file
-    says of its table.
+    ``tensors`` has dtype and shape by name in the file's order: wide types first, so
+    that each is aligned. ``fields`` is what the file says of its table.
     """
 
     link: str

@@ -16,19 +16,15 @@ _PLAIN = {int, float, bool, complex, type(None), np.ndarray}
 
 
 class Arguments:
-    """The arguments of a call, its Modules apart from the rest.
-
-    Attributes:
-      nodes: the Modules, Optimizers and Variables.
-      keys: of each node, its position or its name in the call.
-      rest: the positional arguments, None for each node.
-      named: the keyword arguments, None for each node.
-    """
+    """The arguments of a call, its Modules apart from the rest."""
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]):
-        self.nodes: list[Any] = []
+        self.nodes: list[Any] = []  # the Modules, Optimizers and Variables
+        # Of each node, its position or its name in the call.
         self.keys: list[int | str] = []
+        # The positional arguments, None for each node.
         self.rest = [self._rest(i, x) for i, x in enumerate(args)]
+        # The keyword arguments, None for each node.
         self.named = {name: self._rest(name, x) for name, x in kwargs.items()}
 
     def _rest(self, key: int | str, x: Any) -> Any:

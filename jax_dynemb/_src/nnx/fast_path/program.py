@@ -55,10 +55,9 @@ class Program:
     ):
         """Jits; nothing is traced yet.
 
-        ``keys`` are positions or names of the Modules, ``graphdef`` is of all of them
-        from ``nnx.split``, and ``abstract`` their state without arrays. ``donated``
-        says so of each Variable; ``may_change`` says whether the graphdef refers to
-        objects that may.
+        ``keys`` are positions or names of the Modules, ``graphdef`` is of all of them,
+        and ``abstract`` their state without arrays. ``donated`` says so of each
+        Variable.
         """
         self._fun, self._keys, self._donated = fun, keys, donated
         self._graphdef, self._abstract, self._table = graphdef, abstract, table
