@@ -15,16 +15,18 @@ from jax_dynemb._src.ffi import constants
 from jax_dynemb._src.ops.attributes import feature_attribute
 from jax_dynemb._src.ops.call import OF_LOOKUP, Call
 from jax_dynemb._src.ops.call_batches import Indices, call_batches, rows_of
-from jax_dynemb._src.ops.features import (
+from jax_dynemb._src.ops.layout import FeatureLayout
+from jax_dynemb._src.ops.packed_rows import packed_attribute
+from jax_dynemb._src.ops.row_views import (
     Inputs,
     Outputs,
+    RowBuffers,
+    RowViews,
     States,
     feature_fields,
     take_whole,
+    waves,
 )
-from jax_dynemb._src.ops.layout import FeatureLayout
-from jax_dynemb._src.ops.packed_rows import packed_attribute
-from jax_dynemb._src.ops.row_views import RowBuffers, RowViews, waves
 from jax_dynemb._src.ops.sizes import is_positive
 from jax_dynemb._src.ops.stamps import WORDS, Stamps
 from jax_dynemb._src.ops.state import TableState
@@ -82,8 +84,7 @@ class _CallBatch:
         used: set[int] = set()
         for (layout, given), where in zip(self.inputs, self.views, strict=True):
             config = configs[layout.table]
-            for array in (given.ids, given.offsets, given.weights, given.uses):
-                call.operand(array)
+            call.operand(given.ids, given.offsets, given.weights, given.uses)
             if where is not None:
                 self.arrays.add_result(call, used, where)
             elif layout.pooling != "no_rows":

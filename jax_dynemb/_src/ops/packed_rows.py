@@ -65,7 +65,8 @@ def pack_rows(
     scale = jnp.where(is_zero, 1.0, jnp.where(is_finite, scale, jnp.nan))
     quotients = jnp.where(is_zero | ~is_finite, 0.0, wide / scale)
     codes = _codes(jnp.clip(quotients, -largest, largest), row_format)
-    parts = [jax.lax.bitcast_convert_type(scale[..., 0], jnp.uint8), _in_words(codes)]
+    words = _padded(codes, -codes.shape[-1] % 4, 0)
+    parts = [jax.lax.bitcast_convert_type(scale[..., 0], jnp.uint8), words]
     return jnp.concatenate(parts, axis=-1)
 
 
@@ -83,10 +84,6 @@ def _in_pairs(halves: jax.Array) -> jax.Array:
     """Joins an even column, below, and the next one; the last may have a zero, 8."""
     halves = _padded(halves, halves.shape[-1] % 2, 8)
     return halves[..., ::2] | (halves[..., 1::2] << 4)
-
-
-def _in_words(codes: jax.Array) -> jax.Array:
-    return _padded(codes, -codes.shape[-1] % 4, 0)
 
 
 def _padded(columns: jax.Array, count: int, value: int) -> jax.Array:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, UInt32
 
-from jax_dynemb._src.ops.words import add_to_words
+from jax_dynemb._src.ops.keys import add_to_words
 from jax_dynemb._src.spec import TableSpec
 
 Log = UInt32[Array, "rows entries 2"]

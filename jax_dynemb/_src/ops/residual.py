@@ -165,19 +165,13 @@ def join_gradient(
     return FeatureGradient(
         layout=flat,
         gradients=gradient.reshape(num_bags, dim),
-        ids=_flat(residual.ids, len(stacked)),
+        ids=residual.ids.reshape(-1, *residual.ids.shape[len(stacked) + 1 :]),
         slots=residual.slots.reshape(-1),
         offsets=offsets,
         weights=None if residual.weights is None else residual.weights.reshape(-1),
         scale=None if scale is None else scale.reshape(-1),
         joined=joined or bool(stacked),
     )
-
-
-def _flat(ids: jax.Array, stacked: int) -> jax.Array:
-    """Joins the leading axes of stacked ids; the axis of words stays."""
-    words = ids.shape[stacked + 1 :]
-    return ids.reshape(-1, *words)
 
 
 def _one_more_bag(

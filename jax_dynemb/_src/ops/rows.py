@@ -199,8 +199,7 @@ def export_batch(
     uint32[n, 2], slots int32[n], -1 past the count, and int32[1], the count.
     """
     call = Call("export_batch", [table])
-    for operand in (index, first_bucket, min_score):
-        call.operand(operand)
+    call.operand(index, first_bucket, min_score)
     room = num_buckets * _ffi.constants()["bucket_capacity"]
     call.result((room, 2), jnp.uint32)
     call.result((room, 2), jnp.uint32)

@@ -48,8 +48,7 @@ def count_rule(
     """
     call = Call("count_rule", [table], fields=np.int64(fields))
     call.read_tables({table.state_name: state}, _INDEX)
-    call.operand(numbers)
-    call.operand(norms)
+    call.operand(numbers, norms)
     bins = 1 << _ffi.constants()["rule_digit_bits"]
     call.result((2 * bins + 4,), jnp.uint32)
     (words,) = call.run()
@@ -74,8 +73,7 @@ def erase_rule(
     call = Call("erase_rule", [table], fields=np.int64(fields))
     states = {table.state_name: state}
     call.update_tables(states, OF_REMOVAL)
-    call.operand(numbers)
-    call.operand(norms)
+    call.operand(numbers, norms)
     call.result((1,), jnp.uint32)
     results = call.run()
     new = call.take_tables(results, states, OF_REMOVAL)[table.state_name]

@@ -69,8 +69,7 @@ def sum_rows(
             elif arrays.add_result(call, there, where):
                 new.append(t)
         add_gradients(call, of_batch, with_ids=False)
-        for array in order or ():
-            call.operand(array)
+        call.operand(*(order or ()))
         for t, array in zip(new, call.run(), strict=True):
             where = views[t]
             if where is None:

@@ -5,26 +5,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.ffi import constants
 from jax_dynemb._src.ops.attributes import feature_attribute
 from jax_dynemb._src.ops.call import Call
 from jax_dynemb._src.ops.call_batches import call_batches
 from jax_dynemb._src.ops.departed import depart, evicts_nothing, keep_holds
-from jax_dynemb._src.ops.features import (
+from jax_dynemb._src.ops.layout import FeatureInput, FeatureLayout, slots_only
+from jax_dynemb._src.ops.row_views import (
     Inputs,
     Outputs,
+    RowBuffers,
+    RowViews,
     States,
     feature_fields,
     take_whole,
+    waves,
 )
-from jax_dynemb._src.ops.layout import slots_only
-from jax_dynemb._src.ops.row_views import RowBuffers, RowViews, waves
 from jax_dynemb._src.ops.stamps import Stamps
 from jax_dynemb._src.ops.state import TableState, check_state
 from jax_dynemb._src.ops.tier_state import index_part
@@ -218,16 +221,12 @@ class _TierSplit:
             # What a later change waits for: counters that a lookup returns, or `done`
             # of a find, whose tables need not be donated.
             (call.read if serves else call.update)(state.counters)
-            for array in (tier.place, tier.owners, state.values):
-                call.read(array)
-            call.read(tier.homes)
+            call.read(tier.place, tier.owners, state.values, tier.homes)
         dims = {table.name: (table.dim, table.dtype) for table in tables}
         used: set[int] = set()
         for i, where in zip(own, views, strict=True):
             layout, given = self.given[i]
-            for array in (given.ids, given.offsets, given.weights):
-                call.operand(array)
-            call.operand(outputs[i]["slots"])
+            call.operand(given.ids, given.offsets, given.weights, outputs[i]["slots"])
             if where is None:
                 dim, dtype = dims[layout.table]
                 call.result((layout.num_bags, dim), dtype)
@@ -257,3 +256,40 @@ class _TierSplit:
             )
             for table in tables
         }
+
+
+def copied_batch(
+    tables: Sequence[TableSpec],
+    states: Mapping[str, TableState],
+    inputs: Sequence[tuple[FeatureLayout, FeatureInput]],
+) -> list[tuple[FeatureLayout, FeatureInput]]:
+    """Copies the ids of features on a GPU, where a table has a tier.
+
+    XLA replays recorded calls there, and records one again where a buffer has another
+    address than in the step before. Tables are donated and keep theirs, but a batch is
+    new in each step. A call about tiered tables has up to 200 buffers, so recording it
+    takes the host longer than the copy takes the device.
+    """
+    tiered = [table for table in tables if table.tier is not None]
+    if not tiered:
+        return list(inputs)
+    lookups = (0, _ffi.code("counters", "lookups"), 1)
+    # The highest bit of a 64-bit count: 0, but XLA does not know that, so it copies.
+    nothing = states[tiered[0].state_name].counters[lookups] >> 31
+    return [
+        (layout, dataclasses.replace(given, ids=_copied(given.ids, nothing)))
+        for layout, given in inputs
+    ]
+
+
+def _copied(ids: jax.Array, nothing: jax.Array) -> jax.Array:
+    return jax.lax.platform_dependent(ids, nothing, cuda=_copy, default=_as_it_is)
+
+
+def _copy(ids: jax.Array, nothing: jax.Array) -> jax.Array:
+    return ids ^ nothing.astype(ids.dtype)
+
+
+def _as_it_is(ids: jax.Array, nothing: jax.Array) -> jax.Array:
+    del nothing
+    return ids

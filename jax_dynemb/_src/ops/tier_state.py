@@ -104,31 +104,20 @@ def rows_part(table: TableSpec) -> TableSpec:
 
 def empty_tier(table: TableSpec) -> TierState:
     """Makes the arrays of one shard, all but the homes; see ``with_homes``."""
-    names = _ffi.constants()["tier_counters"]
+    arrays: dict[str, Any] = {
+        name: jnp.zeros(*shape_and_dtype)
+        for name, shape_and_dtype in expected_tier(table).items()
+        if name != "homes"
+    }
+    ring = [arrays.get(f"departed {name}") for name in ("notes", "records")]
     return TierState(
-        place=jnp.zeros(table.local_slots, jnp.int32),
-        owners=jnp.zeros((table.local_buckets, table.frames), jnp.uint32),
+        place=arrays["place"],
+        owners=arrays["owners"],
         homes=None,  # pyright: ignore[reportArgumentType]
-        counters=jnp.zeros((table.counter_rows, len(names), 2), jnp.uint32),
-        held=jnp.zeros(table.local_slots, jnp.int32) if table.ring_rows else None,
-        departed=empty_ring(table),
+        counters=arrays["tier counters"],
+        held=arrays.get("held"),
+        departed=Ring(*ring) if table.ring_rows else None,  # pyright: ignore
     )
-
-
-def ring_shapes(table: TableSpec) -> Ring:
-    """Shapes of the ring of a shard."""
-    words = _ffi.constants()["departure_words"]
-    notes: Any = (1 + table.ring_rows, words)
-    records: Any = (table.ring_rows, table.record_words)
-    return Ring(notes, records)
-
-
-def empty_ring(table: TableSpec) -> Ring | None:
-    """Makes the ring of a shard; None without a store."""
-    if table.ring_rows == 0:
-        return None
-    shapes: Any = ring_shapes(table)
-    return Ring(jnp.zeros(shapes.notes, "uint32"), jnp.zeros(shapes.records, "uint32"))
 
 
 def ring_of(state: Any) -> Ring:
@@ -188,10 +177,10 @@ def expected_tier(table: TableSpec) -> dict[str, Any]:
         "tier counters": ((table.counter_rows, len(names), 2), "uint32"),
     }
     if table.ring_rows > 0:
-        ring = ring_shapes(table)
+        notes = (1 + table.ring_rows, _ffi.constants()["departure_words"])
         arrays["held"] = ((table.local_slots,), "int32")
-        arrays["departed notes"] = (ring.notes, "uint32")
-        arrays["departed records"] = (ring.records, "uint32")
+        arrays["departed notes"] = (notes, "uint32")
+        arrays["departed records"] = ((table.ring_rows, table.record_words), "uint32")
     return arrays
 
 

@@ -17,11 +17,10 @@ import numpy as np
 
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.ops.call import Call
-from jax_dynemb._src.ops.keys import as_words
+from jax_dynemb._src.ops.keys import add_to_words, as_words
 from jax_dynemb._src.ops.sizes import is_at_most
 from jax_dynemb._src.ops.state import TableState, check_state
 from jax_dynemb._src.ops.tier_state import TierState
-from jax_dynemb._src.ops.words import add_to_words
 from jax_dynemb._src.spec import TableSpec
 
 States = Mapping[str, TableState]  # by name, see ``TableSpec.state_name``
@@ -298,11 +297,14 @@ def state_arrays(table: TableSpec, state: TableState) -> list[jax.Array]:
 def _add_moved(call: Call, table: TableSpec, state: TableState) -> None:
     check_state(table, state)
     tier = tier_of(state)
-    call.read(state.index)
-    call.read(state.counters)
-    for array in (tier.place, tier.owners, state.values, *state_arrays(table, state)):
-        call.update(array)
-    call.update(tier.counters)
+    call.read(state.index, state.counters)
+    call.update(
+        tier.place,
+        tier.owners,
+        state.values,
+        *state_arrays(table, state),
+        tier.counters,
+    )
     call.read(tier.homes)
 
 
@@ -329,10 +331,8 @@ def _send_home(
     for table in tables:
         state, own = states[table.state_name], lists[table.name]
         call.update(tier_of(state).homes)
-        for array in (state.values, *state_arrays(table, state)):
-            call.read(array)
-        for array in (own.counts, *own.leaving, *(own.arriving or ())):
-            call.operand(array)
+        call.read(state.values, *state_arrays(table, state))
+        call.operand(own.counts, *own.leaving, *(own.arriving or ()))
     results, new = call.run(on_host=True), {}
     for table in tables:
         state = states[table.state_name]
@@ -348,11 +348,9 @@ def _settled(
     call = Call("settle", tables)
     for table in tables:
         state, own = states[table.state_name], lists[table.name]
-        for array in (state.values, *state_arrays(table, state)):
-            call.update(array)
+        call.update(state.values, *state_arrays(table, state))
         call.read(tier_of(state).homes)
-        for array in (own.counts, *(own.arriving or ())):
-            call.operand(array)
+        call.operand(own.counts, *(own.arriving or ()))
     results, new = call.run(), {}
     for table in tables:
         values = next(results)

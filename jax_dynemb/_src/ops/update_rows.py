@@ -14,11 +14,10 @@ import numpy as np
 
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.ops.attributes import feature_attribute
-from jax_dynemb._src.ops.call import Call
+from jax_dynemb._src.ops.call import ALL, Call
 from jax_dynemb._src.ops.call_batches import Indices, call_batches, rows_of
-from jax_dynemb._src.ops.features import States, feature_fields
 from jax_dynemb._src.ops.residual import FeatureGradient
-from jax_dynemb._src.ops.row_views import RowBuffers, waves
+from jax_dynemb._src.ops.row_views import RowBuffers, States, feature_fields, waves
 from jax_dynemb._src.ops.stamps import StampsOf
 from jax_dynemb._src.ops.state import TableState
 from jax_dynemb._src.ops.tier_state import rows_part
@@ -31,12 +30,27 @@ _INDEX = ("index", "counters")
 def _start(
     op: str,
     tables: Sequence[TableSpec],
+    states: States,
     features: Sequence[FeatureGradient],
+    stamps: StampsOf | None,
+    *operands: jax.Array,
+    members: Sequence[str] = ALL,
     **attributes: np.int64,
 ) -> Call:
-    attribute = gradient_attribute(tables, features)
-    num_ids = [f.layout.num_ids for f in features]
-    return Call(op, tables, num_ids, features=attribute, **attributes)
+    """Starts a call of gradients: operands, stamps, tables, features."""
+    call = Call(
+        op,
+        tables,
+        [f.layout.num_ids for f in features],
+        features=gradient_attribute(tables, features),
+        stamped=np.int64(stamps is not None),
+        joined=np.int64(any(f.joined for f in features)),
+        **attributes,
+    )
+    call.operand(*operands, None if stamps is None else stamps(tables, states))
+    call.update_tables(states, members)
+    add_gradients(call, features)
+    return call
 
 
 def _batches(
@@ -61,14 +75,12 @@ def add_gradients(
     """Adds the operands of the features; an array that several share only once."""
     there: set[int] = set()
     for f in features:
-        call.operand(f.ids if with_ids else None)
-        call.operand(f.slots)
+        call.operand(f.ids if with_ids else None, f.slots)
         if f.view is None or f.view.array not in there:
             call.operand(f.gradients)
         if f.view is not None:
             there.add(f.view.array)
-        for array in (f.offsets, f.weights, f.scale):
-            call.operand(array)
+        call.operand(f.offsets, f.weights, f.scale)
 
 
 def update(
@@ -161,26 +173,8 @@ def _update(
 ) -> dict[str, TableState]:
     tuned = hyper.shape[1] == len(_ffi.constants()["hyper_parameters"])
     op = "update" if tuned else "update_any"
-    call = _start(op, tables, features, **_of_lookups(features, stamps))
-    call.operand(hyper)
-    call.operand(_stamps_of(tables, states, stamps))
-    call.update_tables(states)
-    add_gradients(call, features)
+    call = _start(op, tables, states, features, stamps, hyper)
     return call.take_tables(call.run(), states)
-
-
-def _of_lookups(
-    features: Sequence[FeatureGradient], stamps: StampsOf | None
-) -> dict[str, np.int64]:
-    """The attributes of a call that say what its slots are of."""
-    joined = any(f.joined for f in features)
-    return {"stamped": np.int64(stamps is not None), "joined": np.int64(joined)}
-
-
-def _stamps_of(
-    tables: Sequence[TableSpec], states: States, stamps: StampsOf | None
-) -> jax.Array | None:
-    return None if stamps is None else stamps(tables, states)
 
 
 def reduce(
@@ -212,16 +206,10 @@ def _reduce(
     counts_step: bool,
     stamps: StampsOf | None,
 ) -> tuple[dict[str, tuple[jax.Array, jax.Array]], dict[str, TableState]]:
+    step = np.int64(counts_step)
     call = _start(
-        "reduce",
-        tables,
-        features,
-        counts_step=np.int64(counts_step),
-        **_of_lookups(features, stamps),
+        "reduce", tables, states, features, stamps, members=_INDEX, counts_step=step
     )
-    call.operand(_stamps_of(tables, states, stamps))
-    call.update_tables(states, _INDEX)
-    add_gradients(call, features)
     for table in tables:
         ids = sum(f.layout.num_ids for f in features if f.layout.table == table.name)
         call.result((ids,), jnp.int32)

@@ -30,13 +30,11 @@ _ROW_SUMS = (
 )
 
 
-def _sums_rows(optimizer: Functor) -> bool:
-    return optimizer.kind in _ROW_SUMS or optimizer.clip_row_norm > 0
-
-
 def check_columns(table: str, optimizer: Any) -> None:
     """Raises ValueError if an optimizer mixes columns, but for row-wise Adagrad."""
-    if isinstance(optimizer, Functor) and _sums_rows(optimizer):
+    if isinstance(optimizer, Functor) and (
+        optimizer.kind in _ROW_SUMS or optimizer.clip_row_norm > 0
+    ):
         raise ValueError(
             f"Table '{table}' is column-wise, so no device has a whole row, but "
             f"jde.optim.{optimizer.name} as it is set sums over all columns of a row. "

@@ -16,35 +16,8 @@ from jax.core import Tracer
 
 LearningRate = float | Callable[[Any], Any]
 
-_AT_LEAST_ZERO = (
-    "learning_rate",
-    "eps",
-    "weight_decay",
-    "initial_accumulator_value",
-    "initial_scale",
-    "l1",
-    "l2",
-    "l2_shrinkage",
-    "beta",
-    "max_norm",
-    "eta",
-    "clip_row_value",
-    "clip_row_norm",
-    "floor",
-    "start",
-    "catch_up_floor",
-    "catch_up_start",
-    "ar_alpha",
-    "min_shrinkage",
-    "half_life",
-    "coefficient",
-    "lower_bound",
-    "bound",
-    "threshold",
-    "max_count",
-)
 _LARGEST = float(np.finfo(np.float32).max)
-_AT_MOST_ZERO = ("lr_power",)
+_AT_MOST_ZERO = ("lr_power",)  # all other numbers are 0 or more
 _DECAYS = ("b1", "b2", "momentum", "decay")
 
 
@@ -80,12 +53,14 @@ def check_number(owner: str, field: str, x: Any) -> None:
         raise ValueError(
             f"{owner}: {field} must be a float32, at most {_LARGEST:.3g}, not {number}"
         )
-    if field in _AT_LEAST_ZERO and number < 0:
+    if field in _DECAYS:
+        if not 0 <= number < 1:
+            raise ValueError(f"{owner}: {field} must lie in [0, 1), but is {number}")
+    elif field in _AT_MOST_ZERO:
+        if number > 0:
+            raise ValueError(f"{owner}: {field} must not be positive, but is {number}")
+    elif number < 0:
         raise ValueError(f"{owner}: {field} must not be negative, but is {number}")
-    if field in _AT_MOST_ZERO and number > 0:
-        raise ValueError(f"{owner}: {field} must not be positive, but is {number}")
-    if field in _DECAYS and not 0 <= number < 1:
-        raise ValueError(f"{owner}: {field} must lie in [0, 1), but is {number}")
 
 
 def constant_number(owner: str, field: str, x: Any) -> float:

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.kind_of import kind_of
+from jax_dynemb._src.planner.checks import PlannerError, PlannerErrorType
 from jax_dynemb._src.planner.constraints import ParameterConstraints
-from jax_dynemb._src.planner.errors import PlannerError, PlannerErrorType
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,10 +18,14 @@ from jax_dynemb._src.engines.hash import Placement, Stack, bytes_of, exchange_of
 from jax_dynemb._src.engines.hash.exchange import capacity_of, itemsize
 from jax_dynemb._src.optim.interface import check_columns
 from jax_dynemb._src.planner import work as _work
+from jax_dynemb._src.planner.checks import PlannerError, PlannerErrorType
 from jax_dynemb._src.planner.demand import Demand
-from jax_dynemb._src.planner.distinct import expected_distinct
-from jax_dynemb._src.planner.errors import PlannerError, PlannerErrorType
-from jax_dynemb._src.planner.rounds import ONE_ROUND, chances_of_rounds, expected_rounds
+from jax_dynemb._src.planner.rounds import (
+    ONE_ROUND,
+    chances_of_rounds,
+    expected_distinct,
+    expected_rounds,
+)
 from jax_dynemb._src.planner.topology import Topology
 from jax_dynemb._src.shardings import (
     SHARDINGS,
@@ -156,7 +160,9 @@ class Options:
         rates = topology.known_rates[which]
         most = max(d.num_ids for d in stacked)
         room = max(1, capacity_of(most, width, self._placement.exchange_factor))
-        counted, again = self._work(which, width, room)
+        counted, again = _work.work_of(
+            which, self._batch, self._row, width, shards * room, config.num_slots
+        )
         ids, rows, gradients = (topology.exchange_seconds(n) for n in sent)
 
         def seconds(part: _work.Bytes) -> float:
@@ -188,21 +194,6 @@ class Options:
     @property
     def _shards(self) -> int:
         return self._topology.world_size
-
-    def _work(
-        self, which: str, width: int, room: int
-    ) -> tuple[_work.Work, tuple[_work.Bytes, _work.Bytes]]:
-        """Counts a step, and each further round of it."""
-        batch, row, slots = self._batch, self._row, self.demand.config.num_slots
-        if which == "column_wise":
-            return _work.columns_work(batch, row), _work.NOTHING
-        if which == "replicated":
-            return _work.copies_work(batch, row, slots), _work.NOTHING
-        if which == "sums":
-            return _work.sums_work(batch, row, width), _work.NOTHING
-        places = batch.shards * room
-        again = _work.round_work(batch, row, places)
-        return _work.rows_work(batch, row, width, places), again
 
     @functools.cached_property
     def _batch(self) -> _work.Batch:
@@ -247,9 +238,6 @@ def exchange_placement(
 def arrays_bytes(local: TableSpec) -> int:
     """Computes the bytes of all arrays of a table on one device."""
     counters = local.counter_rows * len(_ffi.constants()["counters"]) * 8
-    return bytes_of(local) + counters + _extra_bytes(local)
-
-
-def _extra_bytes(local: TableSpec) -> int:
     leaves = jax.eval_shape(lambda: local.optimizer.extra(local.dim))
-    return sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)
+    once = sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)
+    return bytes_of(local) + counters + once

@@ -179,14 +179,9 @@ def _work_of(
     distinct = sum(len(np.unique(some)) for some in keys) / shards
     batch = _work.Batch(ids, ids / bag, distinct, len(np.unique(keys)), shards)
     row = _work.Row(dim, 4, 4, 4, 4 * dim)
-    if kind == "column_wise":
-        return _work.columns_work(batch, row).total(), 1
-    if kind == "replicated":
-        return _work.copies_work(batch, row, ids).total(), 1
-    if kind == "sums":
-        return _work.sums_work(batch, row, shards).total(), 1
-    room = capacity_of(ids, shards, factor)
-    rounds = expected_rounds([chances_of_rounds(batch, shards, room)])
-    first = _work.rows_work(batch, row, shards, shards * room).total()
-    further = np.sum(_work.round_work(batch, row, shards * room), axis=0)
-    return _work.Bytes(*(first + (rounds - 1) * further).tolist()), rounds
+    room, rounds = capacity_of(ids, shards, factor), 1.0
+    if kind == "rows":
+        rounds = expected_rounds([chances_of_rounds(batch, shards, room)])
+    step, again = _work.work_of(kind, batch, row, shards, shards * room, ids)
+    touched = step.total() + (rounds - 1) * np.sum(again, axis=0)
+    return _work.Bytes(*touched.tolist()), rounds

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Mapping
 from typing import NoReturn
 
-from jax_dynemb._src.planner.errors import PlannerError, PlannerErrorType
+from jax_dynemb._src.planner.checks import PlannerError, PlannerErrorType
 from jax_dynemb._src.planner.layout import Groups, Layout, lay_out
 from jax_dynemb._src.planner.options import Options
 from jax_dynemb._src.planner.topology import Topology

@@ -162,3 +162,16 @@ def round_work(batch: Batch, row: Row, places: float) -> tuple[Bytes, Bytes]:
     moved = (batch.ids + places) * row.dim * row.wire
     touched = batch.ids * ROUTE + places * 8
     return Bytes(touched, moved), Bytes(touched, moved)
+
+
+def work_of(
+    kind: str, batch: Batch, row: Row, width: int, places: float, slots: int
+) -> tuple[Work, tuple[Bytes, Bytes]]:
+    """Counts a step of one kind, and each further round of it."""
+    if kind == "column_wise":
+        return columns_work(batch, row), NOTHING
+    if kind == "replicated":
+        return copies_work(batch, row, slots), NOTHING
+    if kind == "sums":
+        return sums_work(batch, row, width), NOTHING
+    return rows_work(batch, row, width, places), round_work(batch, row, places)

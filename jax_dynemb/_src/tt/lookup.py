@@ -18,10 +18,9 @@ from jax_dynemb._src.seed import seed_words, table_seed
 from jax_dynemb._src.tt import lineage as _lineage
 from jax_dynemb._src.tt.config import TTConfig
 from jax_dynemb._src.tt.moments import check_moments, digest_of, fitting, only_if
-from jax_dynemb._src.tt.numbers import NO_ROW, Numbers, numbers_of
 from jax_dynemb._src.tt.optimizers import core_optimizer
 from jax_dynemb._src.tt.pool import pool
-from jax_dynemb._src.tt.rows import distinct_of, rows_of
+from jax_dynemb._src.tt.rows import NO_ROW, Numbers, distinct_of, numbers_of, rows_of
 from jax_dynemb._src.tt.state import Cores, TTResidual, TTState
 
 

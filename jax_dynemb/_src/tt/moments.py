@@ -13,7 +13,7 @@ import numpy as np
 from jax_dynemb._src.ops import check_rows, fit_together, is_readable
 from jax_dynemb._src.tt import lineage as _lineage
 from jax_dynemb._src.tt.config import TTConfig
-from jax_dynemb._src.tt.numbers import Numbers
+from jax_dynemb._src.tt.rows import Numbers
 from jax_dynemb._src.tt.state import TTResidual, TTState
 
 

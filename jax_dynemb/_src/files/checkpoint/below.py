@@ -4,25 +4,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path as FilePath
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
 from jax_dynemb._src.engines import States
 from jax_dynemb._src.engines.shard import PACKED, counter_values, set_counters
-from jax_dynemb._src.files.checkpoint import stored as _stored
 from jax_dynemb._src.files.checkpoint import tree as _tree
+from jax_dynemb._src.files.checkpoint.stored import Saved
 from jax_dynemb._src.files.checkpoint.tree import Path, Place
 from jax_dynemb._src.files.live import warn_of_loss
-from jax_dynemb._src.rows import Exported, part
+from jax_dynemb._src.rows import part
 from jax_dynemb._src.store_identity import check_commit, identity_at, identity_noted
 from jax_dynemb._src.store_tier import StoreTier
-from jax_dynemb._src.stores import Layout, Store
+from jax_dynemb._src.stores import Layout, Store, rows_of_store
 from jax_dynemb._src.table import Tables, insert_chunks
-
-_AT_ONCE = 1 << 16
 
 
 class Commits(Protocol):
@@ -65,10 +62,7 @@ def commit(
 
 
 def open_commits(
-    folder: FilePath,
-    fields: Mapping[str, Any],
-    stores: Mapping[str, Store] | None,
-    places: Mapping[Path, Place],
+    saved: Saved, stores: Mapping[str, Store] | None, places: Mapping[Path, Place]
 ) -> dict[Path, Store]:
     """Opens a checkpoint's commits, by path, once all stores are checked.
 
@@ -77,14 +71,14 @@ def open_commits(
     """
     result, commits = {}, []
     for at, place in places.items():
-        tag = fields.get("stores", {}).get("/".join(at))
+        tag = saved.fields.get("stores", {}).get("/".join(at))
         store = _given_store(stores, place, tag)
         if store is None:
             continue
         result[at] = store
         where = f"The store of table '{place.name}'"
         if tag is not None:
-            stored = _stored.open_table(folder, fields, "/".join(at)).identity
+            stored = saved.table(at).identity
             commits.append((store, tag, stored, where))
         elif len(store.keys()):
             raise ValueError(
@@ -118,18 +112,13 @@ def _given_store(
 
 
 def put_left_out(
-    folder: FilePath,
-    fields: Mapping[str, Any],
-    states: States,
-    place: Place,
-    table: str,
-    store: Store,
+    saved: Saved, states: States, place: Place, table: Path, store: Store
 ) -> str | None:
     """Puts rows without room into the table's store; says so, or returns None."""
     held, count = _keys(place.coll, states, place.name), 0
-    for chunk in _stored.open_table(folder, fields, table).chunks():
+    for chunk in saved.table(table).chunks():
         left = part(chunk, ~np.isin(chunk.keys, held))
-        stored = store.put(left.keys, store.layout.pack(left), fields["step"])
+        stored = store.put(left.keys, store.layout.pack(left), saved.fields["step"])
         count += len(left.keys)
         if not stored.all():
             raise RuntimeError(
@@ -151,7 +140,7 @@ def bring_up(states: States, place: Place, store: Store) -> tuple[Any, str]:
     keys = keys[~np.isin(keys, held)]
     arrays, own = coll.state_name(name), coll.hash_engine.counter_rows(name)
     clock = counter_values(coll.hash_engine.counted(states, name))["clock"]
-    new = insert_chunks(coll, name, states[arrays], _chunks(store, keys))
+    new = insert_chunks(coll, name, states[arrays], rows_of_store(store, keys))
     if _latest(store, keys, place) <= clock:  # no lookup has come since
         new = set_counters(new, {"clock": clock}, own)
     there = np.isin(keys, _keys(coll, {arrays: new}, name)).sum()
@@ -160,7 +149,7 @@ def bring_up(states: States, place: Place, store: Store) -> tuple[Any, str]:
         sentence += (
             f" {len(keys) - there} found no place in their bucket: raise its capacity."
         )
-        warn_of_loss([sentence])
+        warn_of_loss(sentence)
     return new, sentence
 
 
@@ -170,15 +159,8 @@ def _latest(store: Store, keys: np.ndarray, place: Place) -> int:
         return 0  # its scores are no clocks
     packed = place.config.score_strategy in PACKED
     low = np.uint64(2**32 - 1 if packed else 2**64 - 1)
-    scores = (chunk.scores & low for chunk in _chunks(store, keys))
+    scores = (chunk.scores & low for chunk in rows_of_store(store, keys))
     return max((int(each.max()) for each in scores), default=0)
-
-
-def _chunks(store: Store, keys: np.ndarray) -> Iterator[Exported]:
-    for begin in range(0, len(keys), _AT_ONCE):
-        some = keys[begin : begin + _AT_ONCE]
-        found, packed = store.get(some)
-        yield store.layout.unpack(some[found], packed[found])
 
 
 def _keys(coll: Tables, states: States, name: str) -> np.ndarray:

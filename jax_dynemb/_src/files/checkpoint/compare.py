@@ -39,6 +39,7 @@ class Plan:
 
 
 def plan(
+    saved: Mapping[Path, Schema],
     fields: Mapping[str, Any],
     leaves: Mapping[Path, Any],
     places: Mapping[Path, Place],
@@ -47,10 +48,6 @@ def plan(
 ) -> Plan:
     """Plans how each leaf is restored; ValueError if ``strict`` or no way allows it."""
     result = Plan()
-    saved = {
-        tuple(path.split("/")): Schema.from_json(schema)
-        for path, schema in fields["tables"].items()
-    }
     _tables_of_one_side(saved, places, strict, result)
     for path in places.keys() & saved.keys():
         _compare_table(path, saved[path], places[path], strict, result)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb._src.files.checkpoint import checksums as _checksums
+from jax_dynemb._src.files.integrity import DamagedFileError
 
 Directory = str | os.PathLike[str]
 
@@ -97,3 +98,24 @@ def check_no_links(path: Path, step: int, keep: int | None) -> None:
                 f"deletes what they lead to. Move it out of {path}, or copy the "
                 "checkpoint there in its place."
             )
+
+
+def chosen_step(path: Path, step: int | None) -> int:
+    """Finds a complete checkpoint, the latest if None; checksums must be there."""
+    step = None if step is None else whole_step(step)
+    there, lost = steps(path), robbed(path)
+    chosen = max([*there, *lost], default=None) if step is None else step
+    if chosen in lost:
+        item = path / str(chosen) / ITEM
+        with _checksums.of_checkpoint():
+            raise DamagedFileError(item / _checksums.FILE, "it is missing")
+    if not there:
+        raise FileNotFoundError(f"There is no complete checkpoint in {path}.")
+    if step is None:
+        return there[-1]
+    if step not in there:
+        raise FileNotFoundError(
+            f"There is no complete checkpoint of step {step} in {path}; there are "
+            f"{there}."
+        )
+    return step

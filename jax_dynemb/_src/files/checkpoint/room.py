@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from pathlib import Path as FilePath
 from typing import Any
 
 import jax
@@ -20,8 +19,8 @@ from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.files.checkpoint import below as _below
 from jax_dynemb._src.files.checkpoint import checksums as _checksums
-from jax_dynemb._src.files.checkpoint import stored as _stored
 from jax_dynemb._src.files.checkpoint.layout import ITEM
+from jax_dynemb._src.files.checkpoint.stored import Saved
 from jax_dynemb._src.files.checkpoint.tree import Path, Place
 from jax_dynemb._src.files.live import no_place
 from jax_dynemb._src.rows import Keys, Schema, roomy_capacity, without_place
@@ -51,8 +50,7 @@ class Room:
 
 
 def make_room(
-    folder: FilePath,
-    fields: Mapping[str, Any],
+    saved: Saved,
     leaves: Mapping[Path, Any],
     places: Mapping[Path, Place],
     allow_drop: bool,
@@ -69,12 +67,13 @@ def make_room(
     due: dict[int, dict[str, int]] = {}
     modules: dict[int, Any] = {}
     for at, place in places.items():
-        table = _Table.of(folder, fields, at, place)
+        table = _Table.of(saved, at, place)
         if table is None or not (slots := table.needed_slots()):
             continue
         if place.module is None or slots > place.config.max_slots:
             if verify:
-                _checksums.verify_checksums(folder / ITEM, _is_no_index)
+                item = saved.folder / ITEM
+                _checksums.verify_checksums(item, lambda name: ".index/" not in name)
             table.refuse(slots)
         else:
             modules[id(place.module)] = place.module
@@ -89,16 +88,13 @@ def make_room(
 
 
 def check_brought_up(
-    folder: FilePath,
-    fields: Mapping[str, Any],
-    places: Mapping[Path, Place],
-    below: Mapping[Path, Store],
+    saved: Saved, places: Mapping[Path, Place], below: Mapping[Path, Store]
 ) -> None:
     """Refuses rows of stores that tables without a store have no place for."""
     for at, store in below.items():
         if _below.has_store(places[at]):
             continue
-        table = _Table.of(folder, fields, at, places[at])
+        table = _Table.of(saved, at, places[at])
         if table is not None and (slots := table.needed_slots(store)):
             table.refuse(slots, store)
 
@@ -107,23 +103,19 @@ def check_brought_up(
 class _Table:
     """A table of a checkpoint, and the one that takes its rows."""
 
-    folder: FilePath
-    fields: Mapping[str, Any]
+    saved: Saved
     at: Path
     place: Place
     schema: Schema
 
     @classmethod
-    def of(
-        cls, folder: FilePath, fields: Mapping[str, Any], at: Path, place: Place
-    ) -> _Table | None:
+    def of(cls, saved: Saved, at: Path, place: Place) -> _Table | None:
         """Opens the table at a path; None without one, or if its rows have a store."""
-        saved = fields["tables"].get("/".join(at))
+        schema = saved.schemas.get(at)
         dynamic = isinstance(place.config, TableConfig)
-        if saved is None or not dynamic or _below.has_store(place):
+        if schema is None or not dynamic or _below.has_store(place):
             return None
-        schema = Schema.from_json(saved)
-        return cls(folder, fields, at, place, schema) if schema.num_buckets else None
+        return cls(saved, at, place, schema) if schema.num_buckets else None
 
     @property
     def slots(self) -> int:
@@ -174,7 +166,7 @@ class _Table:
 
     def _keys(self, store: Store | None) -> Keys:
         """Starts to read the keys of the checkpoint, and of a store below it."""
-        stored = _stored.open_table(self.folder, self.fields, "/".join(self.at))
+        stored = self.saved.table(self.at)
 
         def keys() -> Iterator[np.ndarray]:
             held = [np.empty(0, np.int64)]
@@ -189,10 +181,6 @@ class _Table:
         return keys
 
 
-def _is_no_index(name: str) -> bool:
-    return ".index/" not in name
-
-
 def _grow(room: Room, module: Any, coll: Tables) -> None:
     """Puts the types of larger arrays into a tree, with the shardings of the old."""
     made = jax.eval_shape(coll.init, np.uint32(0))
@@ -200,11 +188,10 @@ def _grow(room: Room, module: Any, coll: Tables) -> None:
     for at, place in room.places.items():
         if place.module is module:
             room.places[at] = dataclasses.replace(place, coll=coll)
-            arrays[place.arrays] = made[coll.state_name(place.name)]
-    for above, new in arrays.items():
-        own = [path for path in room.leaves if path[: len(above)] == above]
-        for path, shape in zip(own, jax.tree.leaves(new), strict=True):
-            old = room.leaves[path]
+            arrays[place.arrays] = place, made[coll.state_name(place.name)]
+    for place, new in arrays.values():
+        own = place.own(room.leaves)
+        for (path, old), shape in zip(own.items(), jax.tree.leaves(new), strict=True):
             if tuple(old.shape) == tuple(shape.shape):
                 continue
             room.leaves[path] = jax.ShapeDtypeStruct(

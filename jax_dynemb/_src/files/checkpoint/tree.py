@@ -15,9 +15,9 @@ from typing import Any
 import jax
 import numpy as np
 from flax import nnx
+from jax.tree_util import default_registry
 
 from jax_dynemb._src.config import TableConfig
-from jax_dynemb._src.files.checkpoint.nesting import check_end
 from jax_dynemb._src.kind_of import kind_of
 from jax_dynemb._src.nnx.interface import TableModule, is_graph_node
 from jax_dynemb._src.ops import TableState, refuse_packed
@@ -43,6 +43,11 @@ class Place:
     def config(self) -> TableConfig:
         """Returns the config of the table."""
         return self.coll.tables[self.name]
+
+    def own(self, leaves: Mapping[Path, Any]) -> dict[Path, Any]:
+        """Selects the leaves of its arrays."""
+        above = self.arrays
+        return {path: x for path, x in leaves.items() if path[: len(above)] == above}
 
     @property
     def schema(self) -> Schema:
@@ -218,12 +223,11 @@ def _is_train(node: Any) -> bool:
     return isinstance(node, TTState)
 
 
+_OF_VARIABLE = jax.tree_util.GetAttrKey("value")  # of an nnx.Variable
+
+
 def _path(keys: Any) -> Path:
-    return tuple(_part(key) for key in keys if not _is_value_of_variable(key))
-
-
-def _is_value_of_variable(key: Any) -> bool:
-    return isinstance(key, jax.tree_util.GetAttrKey) and key.name == "value"
+    return tuple(_part(key) for key in keys if key != _OF_VARIABLE)
 
 
 def _part(key: Any) -> str:
@@ -231,3 +235,32 @@ def _part(key: Any) -> str:
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
     return str(key)
+
+
+_DEEPEST = 200
+
+
+def check_end(tree: Any) -> None:
+    """Refuses containers that hold themselves, or nest too deep; modules may."""
+    above: list[int] = []  # the containers that the present one is in
+    waiting: list[tuple[int, Any]] = [(0, tree)]
+    while waiting:
+        depth, node = waiting.pop()
+        del above[depth:]
+        if is_graph_node(node):
+            continue
+        level = default_registry.flatten_one_level(node)
+        if level is None:  # a leaf
+            continue
+        if id(node) in above:
+            raise ValueError(
+                f"A {type(node).__name__} in the tree holds itself, so the tree has no "
+                "end. Take it out of itself."
+            )
+        if depth == _DEEPEST:
+            raise ValueError(
+                f"The tree is nested more than {_DEEPEST} levels deep. Flatten it: a "
+                "dict by path."
+            )
+        above.append(id(node))
+        waiting += [(depth + 1, child) for child in level[0]]

@@ -74,10 +74,8 @@ def _own(
 ) -> Iterator[tuple[Uneven, Path, Any]]:
     """Lists the arrays of such tables whose shapes in a checkpoint differ."""
     for table in uneven_tables(places):
-        above = table.place.arrays
-        for path, leaf in leaves.items():
-            own = path[: len(above)] == above
-            if own and table.file_shape(path, leaf) != tuple(leaf.shape):
+        for path, leaf in table.place.own(leaves).items():
+            if table.file_shape(path, leaf) != tuple(leaf.shape):
                 yield table, path, leaf
 
 

@@ -35,7 +35,8 @@ def new_directory(path: Path) -> Iterator[Path]:
         with draft_of(path, Path.mkdir) as draft:
             try:
                 yield draft
-                _to_disk(draft)
+                for each in (*draft.rglob("*"), draft):
+                    sync(each)
                 _take_name(draft, path)
                 sync(path.parent)
             finally:
@@ -98,12 +99,6 @@ def _take_name(draft: Path, path: Path) -> None:
 
 def _exists(path: Path) -> FileExistsError:
     return FileExistsError(f"{path} exists. Give a directory that does not.")
-
-
-def _to_disk(directory: Path) -> None:
-    for path in directory.rglob("*"):
-        sync(path)
-    sync(directory)
 
 
 class Background:

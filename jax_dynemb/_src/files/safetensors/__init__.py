@@ -6,4 +6,4 @@ from jax_dynemb._src.files.safetensors.delta import delta as delta
 from jax_dynemb._src.files.safetensors.export import (
     write_safetensors as write_safetensors,
 )
-from jax_dynemb._src.files.safetensors.open import stored_exports as stored_exports
+from jax_dynemb._src.files.safetensors.series import stored_exports as stored_exports

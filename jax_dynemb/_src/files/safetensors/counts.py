@@ -42,11 +42,9 @@ def counts_of_table(table: StoredTable) -> tuple[dict[str, np.ndarray], dict[str
         return {}, {}
     if schema.hash_seed:
         warn_of_loss(
-            [
-                f"Table '{schema.name}': ids without a row are counted in a sketch by "
-                "a secret hash_seed, so their counts are not in the files. Pass "
-                "counters=False to leave them out, or save a checkpoint to keep them."
-            ]
+            f"Table '{schema.name}': ids without a row are counted in a sketch by a "
+            "secret hash_seed, so their counts are not in the files. Pass "
+            "counters=False to leave them out, or save a checkpoint to keep them."
         )
         return {}, {}
     sketch = np.ascontiguousarray(table.sketch()).view(np.int32)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jax_dynemb._src.files.disk import progress_bar
 from jax_dynemb._src.files.integrity import (
     SUFFIX,
     Advance,
@@ -24,6 +25,7 @@ from jax_dynemb._src.files.integrity import (
     Header,
     read_chain,
     read_table_header,
+    table_of_delta,
     verify,
 )
 from jax_dynemb._src.files.safetensors.counts import check_counts, stored_counts
@@ -179,3 +181,20 @@ def _some(file: Header, name: str, place: np.ndarray) -> np.ndarray:
         return read_tensor(file, name, 0, 0)
     first, last = int(place[0]), int(place[-1]) + 1
     return read_tensor(file, name, first, last)[place - first]
+
+
+def stored_exports(
+    files: list[Path], verify: bool, quiet: bool
+) -> dict[str, StoredTable]:
+    """Opens files of whole tables by name, each with the deltas beside it."""
+    if deltas := [file for file in files if table_of_delta(file)]:
+        problem = "it is a delta, which has some rows of a table only"
+        fix = "Give the directory that it is in."
+        raise DamagedFileError(deltas[0], problem, fix)
+    found = [open_series(file) for file in files]
+    if verify:
+        total = sum(each.data_bytes for each in found)
+        with progress_bar("verifying", total, quiet) as advance:
+            for each in found:
+                each.verify(advance)
+    return {each.name: stored_series(each) for each in found}

@@ -11,10 +11,9 @@ from typing import Any
 import jax
 from flax import nnx
 
-from jax_dynemb._src.nnx.fast_path.arguments import Arguments
 from jax_dynemb._src.nnx.fast_path.fingerprint import Fingerprint, LooseArray
 from jax_dynemb._src.nnx.fast_path.flax import in_cached_partial, writable
-from jax_dynemb._src.nnx.fast_path.graph import iter_variables
+from jax_dynemb._src.nnx.fast_path.graph import Arguments, iter_variables
 from jax_dynemb._src.nnx.fast_path.program import (
     OutdatedStructure,
     Program,
