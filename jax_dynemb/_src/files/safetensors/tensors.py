@@ -100,14 +100,7 @@ def check_keys(header: Header, name: str) -> np.ndarray:
 def check_tensor(
     header: Header, name: str, dtypes: tuple[str, ...], *shape: int | None
 ) -> int:
-    """Compares a tensor with what it should be; None is any size.
-
-    Returns:
-      Its rows.
-
-    Raises:
-      DamagedFileError: it is missing, or another one.
-    """
+    """Returns a tensor's rows; refuses another dtype or shape, None being any size."""
     tensor = header.tensor(name)
     sizes = zip(tensor.shape, shape, strict=False)
     fits = len(tensor.shape) == len(shape)
