@@ -146,6 +146,12 @@ def host(
     return HostTier(hbm_fraction, hbm_rows, hbm_gigabytes, spill_rows)
 
 
+def hbm_shares() -> tuple[float, float]:
+    """Returns the least and the largest share of rows that device memory can hold."""
+    slots, most = (_ffi.constants()[n] for n in ("bucket_capacity", "most_frames"))
+    return LEAST_FRAMES / slots, most / slots
+
+
 def check_sizes(
     call: str, sizes: Mapping[str, float | None], others: Mapping[str, float | None]
 ) -> None:

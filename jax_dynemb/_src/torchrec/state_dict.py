@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ _WEIGHT = re.compile(r"(?:.*\.)?(?:embedding_bags|embeddings)\.([^.]+)\.weight$"
 _MODULES = "embedding_bags.<table>.weight or embeddings.<table>.weight"
 # What torch, TorchRec and FBGEMM call a state; the first that a table has is meant.
 _ALIASES = {
-    "momentum_1": ("sum_of_squares", "mu"),
-    "momentum1": ("sum_of_squares", "mu"),
+    "momentum_1": ("sum_of_squares", "mu", "trace"),
+    "momentum1": ("sum_of_squares", "mu", "trace"),
     "sum": ("sum_of_squares",),
     "exp_avg": ("mu",),
     "exp_avg_sq": ("nu",),
@@ -150,7 +150,7 @@ def _states_by_table(
 def _state_of(config: TableConfig, key: str, last: str) -> tuple[str, str]:
     """Returns our name and the dtype of a state; ValueError if there is none."""
     kept = config.states
-    name = next((n for n in (*_ALIASES.get(last, ()), last) if n in kept), None)
+    name = state_named(last, kept)
     if name is None:
         known = "" if last in _ALIASES else f" Known are {[*_ALIASES, *_UPDATES]}."
         raise ValueError(
@@ -159,6 +159,11 @@ def _state_of(config: TableConfig, key: str, last: str) -> tuple[str, str]:
             f"state out.{known}"
         )
     return name, kept[name].dtype
+
+
+def state_named(theirs: str, kept: Iterable[str]) -> str | None:
+    """Returns our name of a state of torch's, TorchRec's or FBGEMM's; None: unknown."""
+    return next((n for n in (*_ALIASES.get(theirs, ()), theirs) if n in kept), None)
 
 
 def _updates(key: str, value: Any) -> int:
