@@ -55,6 +55,7 @@ from jax_dynemb._src.torchrec import load_torch_state_dict as load_torch_state_d
 from jax_dynemb._src.torchrec import quantize_embeddings as quantize_embeddings
 from jax_dynemb._src.torchrec import tables_from_fbgemm as tables_from_fbgemm
 from jax_dynemb._src.torchrec import to_torch as to_torch
+from jax_dynemb._src.torchrec import to_torch_state_dict as to_torch_state_dict
 from jax_dynemb._src.torchrec import validate as validate
 from jax_dynemb._src.torchrec import (
     validate_keyed_jagged_tensor as validate_keyed_jagged_tensor,

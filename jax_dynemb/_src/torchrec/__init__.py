@@ -66,6 +66,9 @@ from jax_dynemb._src.torchrec.routes import RoutedFeatures as RoutedFeatures
 from jax_dynemb._src.torchrec.state_dict import (
     load_torch_state_dict as load_torch_state_dict,
 )
+from jax_dynemb._src.torchrec.state_dict import (
+    to_torch_state_dict as to_torch_state_dict,
+)
 from jax_dynemb._src.torchrec.torch_tensors import from_torch as from_torch
 from jax_dynemb._src.torchrec.torch_tensors import to_torch as to_torch
 from jax_dynemb._src.torchrec.validate import check_bounds as check_bounds

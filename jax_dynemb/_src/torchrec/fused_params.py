@@ -231,9 +231,9 @@ def _counted(given: Mapping[str, Any]) -> dict[str, Any]:
         decay = "adagradw_capped" if half_life == -2 else "adagradw_root"
     else:
         decay = _decay(inner)
-    numbered = dict(zip((-1, 0, 1, 2), _STEPS, strict=True))
     mode = plain(said["learning_rate_mode"])
-    step = _STEPS.get(numbered.get(mode, mode))
+    numbered = dict(zip((-1, 0, 1, 2), _STEPS.values(), strict=True))
+    step = ({**_STEPS, **numbered}).get(mode)
     if step is None or plain(said["grad_sum_decay"]) not in (-1, "no_decay"):
         raise ValueError(
             f"fused_params: {name} takes learning_rate_mode {list(_STEPS)}, and "
