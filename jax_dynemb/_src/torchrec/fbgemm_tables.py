@@ -26,9 +26,9 @@ def tables_from_fbgemm(
     """Makes the tables of FBGEMM's ``SplitTableBatchedEmbeddingBagsCodegen``.
 
     Args:
-      embedding_specs: by table (rows, dim, location, compute device), or the first two.
-        MANAGED_CACHING and MANAGED become host tiers, the second with the fewest rows
-        on the device that there can be; the compute device is that of JAX.
+      embedding_specs: by table (rows, dim, location, compute device), or two of them.
+        MANAGED_CACHING and MANAGED become host tiers; MANAGED has the fewest rows on
+        the device that there can be. The compute device is that of JAX.
       feature_table_map: the table of each feature; one feature a table if None.
         Features are named "f0", "f1", ..., as FBGEMM counts them.
       table_names: "t0", "t1", ... if None.
