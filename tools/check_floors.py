@@ -110,6 +110,7 @@ PYTHON_FLOORS = {
     "files.safetensors": 8,
     "files.stores": 8,
     "nnx.fast_path": 8,
+    "one_embedding": 8,
     "torchrec": 8,
     "serving": 8,
     "commands": 8,
