@@ -24,7 +24,7 @@ export OUT=${OUT:-dist}
 mkdir -p "$OUT" build/release
 OUT=$(cd "$OUT" && pwd)
 read -ra pythons <<<"${PYTHONS:-python3.11 python3.12}"
-readonly tools=$PWD/build/release/tools source=$PWD/build/release/source
+readonly tools=$PWD/build/release/tools source=$PWD/build/release/source archive=$PWD/build/release/archive
 version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' jax_dynemb/_version.py)
 
 die() {
@@ -42,13 +42,16 @@ export_commit() {
   sed -i "s/^\(cuda1[23]\) = \[\(.*\)\]/\1 = [\2, \"jax-dynemb-\1==$version\"]/" "$source/pyproject.toml"
 }
 
-# wheel PYTHON SOURCE [ARGUMENT...]: makes a wheel and gives it the manylinux tag of the symbols that it uses.
-wheel() {
-  local python=$1 from=$2 raw
-  raw=$(mktemp -d)
-  "$python" -m pip wheel -q --no-deps --wheel-dir "$raw" "${@:3}" "$from"
-  PATH=$tools/bin:$PATH "$tools/bin/auditwheel" repair --wheel-dir "$OUT" "$raw"/*.whl
-  rm -r "$raw"
+# wheels FOLDER NAME: a wheel for each Python, with the manylinux tag of the symbols that it uses. The kernels know no
+# Python, so they are compiled once, in a folder that all share.
+wheels() {
+  local python raw
+  for python in "${pythons[@]}"; do
+    raw=$(mktemp -d)
+    "$python" -m pip wheel -q --no-deps --wheel-dir "$raw" --config-settings=build-dir="build/$2" "$1"
+    PATH=$tools/bin:$PATH "$tools/bin/auditwheel" repair --wheel-dir "$OUT" "$raw"/*.whl
+    rm -r "$raw"
+  done
 }
 
 sdist() {
@@ -56,14 +59,16 @@ sdist() {
 }
 
 cpu() {
-  local python
   sdist
-  for python in "${pythons[@]}"; do wheel "$python" "$OUT/jax_dynemb-$version.tar.gz"; done
+  rm -rf "$archive"
+  mkdir "$archive"
+  tar -xzf "$OUT/jax_dynemb-$version.tar.gz" -C "$archive" --strip-components=1
+  wheels "$archive" cpu
 }
 
-# cuda 12|13: kernels are compiled once, in a folder that the wheels for all Pythons share.
+# cuda 12|13: the plugin of that CUDA.
 cuda() {
-  local name=cuda$1 variable=CUDA$1_NVCC nvcc python
+  local name=cuda$1 variable=CUDA$1_NVCC nvcc
   nvcc=${!variable:-$(command -v nvcc || true)}
   [[ -n $nvcc ]] && "$nvcc" --version | grep -q "release $1\." ||
     die "$name needs nvcc of CUDA $1: put it on the PATH or name it with $variable"
@@ -71,7 +76,7 @@ cuda() {
   export CUDACXX=$nvcc CUDAARCHS
   mv "$source/pyproject.toml" "$source/pyproject.cpu.toml"
   sed "s/@CUDA@/$name/g; s/@VERSION@/$version/g" tools/cuda_plugin.toml >"$source/pyproject.toml"
-  for python in "${pythons[@]}"; do wheel "$python" "$source" --config-settings=build-dir="build/$name"; done
+  wheels "$source" "$name"
   mv "$source/pyproject.cpu.toml" "$source/pyproject.toml"
 }
 
