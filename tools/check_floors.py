@@ -58,6 +58,7 @@ DEVICE_GUARDS = ("__CUDA_ARCH__", "__CUDACC__")
 PYTHON_FLOORS = {
     "ffi": 3,
     # Leaves: data and checks that every floor above may use.
+    "cuda_module": 3,
     "checked_fields": 3,
     "compiler_options": 3,
     "dynamicemb_options": 3,
