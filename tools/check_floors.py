@@ -77,6 +77,7 @@ PYTHON_FLOORS = {
     "spec": 3,
     "admission": 3,
     "config": 3,
+    "config_dict": 3,
     "initializers": 3,
     "jagged": 3,
     "metrics": 3,

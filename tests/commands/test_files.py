@@ -245,3 +245,18 @@ def test_parquet_is_read_too(files, capsys, tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"id": [1]}), tmp_path / "x.parquet")
     assert command_line.main(["inspect", str(tmp_path / "x.parquet")]) == 1
     assert "has the columns ['id']; a table has key" in capsys.readouterr().err
+
+
+def test_one_table_alone_and_nothing_is_cut_off_in_a_pipe(files, capsys, monkeypatch):
+    path, _ = files
+    monkeypatch.delenv("COLUMNS", raising=False)
+    both = run(capsys, "inspect", path / "checkpoint")
+    assert "…" not in both and max(map(len, both.splitlines())) > 90
+    one = run(capsys, "inspect", path / "checkpoint", "--table", "word")
+    assert "word" in one and "cat" not in one.split("\n", 1)[1]
+    document = json.loads(
+        run(capsys, "inspect", path / "safetensors", "--json", "--table", "cat")
+    )
+    assert list(document["tables"]) == ["cat"]
+    assert command_line.main(["inspect", str(path / "checkpoint"), "--table", "wrd"])
+    assert "Did you mean 'word'?" in capsys.readouterr().err

@@ -5,17 +5,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from jax_dynemb._src.engines import States
-from jax_dynemb._src.files.live import check_whole
+from jax_dynemb._src.files.live import check_whole, collection_of
 from jax_dynemb._src.stores import Layout, Store
 from jax_dynemb._src.table import Tables
 
 
 def to_store(
-    coll: Tables,
-    state: States,
-    stores: Mapping[str, Store],
+    coll: Any,
+    state: States | None = None,
+    stores: Mapping[str, Store] | None = None,
     *,
     since: Mapping[str, int] | None = None,
     mirror: bool = False,
@@ -26,8 +27,8 @@ def to_store(
     The tables stay as they are. ``commit`` of each store makes the rows last.
 
     Args:
-      coll: the tables.
-      state: of them.
+      coll: the tables; or a module with one collection, such as ``model.sparse``.
+      state: their state; None of a module, which has it.
       stores: by table.
       since: by table, what ``coll.get_score`` said when the rows were last written.
         Only rows that a lookup or an insert used since are written. A table that is
@@ -49,6 +50,8 @@ def to_store(
       >>> jde.export.to_store(coll, state, {"cat": log})  # doctest: +SKIP
       >>> log.commit("step-100")  # doctest: +SKIP
     """
+    coll, state = collection_of("to_store", coll, state)
+    stores = {} if stores is None else stores
     check_stores(coll, stores)
     written = dict.fromkeys(stores, 0)
     for name, store in stores.items():
