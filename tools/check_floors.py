@@ -73,6 +73,7 @@ PYTHON_FLOORS = {
     "row_formats": 3,
     "seed": 3,
     "shardings": 3,
+    "shown": 3,
     "table_sizes": 3,
     "spec": 3,
     "admission": 3,

@@ -79,7 +79,7 @@ _OTHER_NAMES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class TableConfig(CheckedFields):
     """Declares one embedding table: its size, its rows, its optimizer, its eviction.
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.commands.console import console
 from jax_dynemb._src.commands.open import add_verify, open_tables
+from jax_dynemb._src.commands.page import page
 from jax_dynemb._src.engines.shard import PACKED
 from jax_dynemb._src.rows import PIN, Schema, StoredTable, use_counts
 
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("path", type=Path, help="checkpoint, dump or export")
     parser.add_argument("--table", metavar="NAME", help="show this table alone")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page too")
     parser.add_argument("--json", action="store_true", help="print JSON instead")
     add_verify(parser)
 
@@ -42,6 +44,9 @@ def main(arguments: argparse.Namespace) -> int:
     )
     if arguments.table is not None:
         tables = {arguments.table: one_of(tables, arguments.table)}
+    if arguments.html is not None:
+        title = f"{arguments.path.name}: {kind}"
+        arguments.html.write_text(page(title, tables), encoding="utf-8")
     described = {name: describe(table) for name, table in tables.items()}
     size = sum(f.stat().st_size for f in _files(arguments.path))
     if arguments.json:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax_dynemb._src.ops.layout import FeatureInput, FeatureLayout
 from jax_dynemb._src.ops.row_views import RowView
 from jax_dynemb._src.ops.stamps import Stamps
+from jax_dynemb._src.shown import Shown
 
 
 @functools.partial(
@@ -23,8 +24,8 @@ from jax_dynemb._src.ops.stamps import Stamps
     data_fields=["ids", "slots", "offsets", "weights", "scale"],
     meta_fields=["layout"],
 )
-@dataclasses.dataclass(frozen=True)
-class FeatureResidual:
+@dataclasses.dataclass(frozen=True, repr=False)
+class FeatureResidual(Shown):
     """One feature of a lookup.
 
     Attributes:
@@ -42,12 +43,12 @@ class FeatureResidual:
     offsets: jax.Array | None
     weights: jax.Array | None
     scale: jax.Array | None
-    layout: FeatureLayout
+    layout: FeatureLayout = dataclasses.field(repr=False)
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Residual:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Residual(Shown):
     """Holds what ``lookup`` returns for ``apply_gradients``: a pytree.
 
     Attributes:
@@ -59,8 +60,8 @@ class Residual:
     """
 
     features: dict[str, FeatureResidual]
-    stamps: Stamps
-    kept: dict[str, Any] = dataclasses.field(default_factory=dict)
+    stamps: Stamps = dataclasses.field(repr=False)
+    kept: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
 
 def make_residual(

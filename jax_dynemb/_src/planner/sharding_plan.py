@@ -18,7 +18,7 @@ from jax_dynemb._src.planner.report import MB, DeviceLoad, TableChoice, text_of
 FORMAT = 1
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ShardingPlan(Plan):
     """Holds a plan with its reasons; ``EmbeddingShardingPlanner.plan`` makes it.
 
