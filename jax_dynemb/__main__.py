@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -29,10 +28,10 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 def info(arguments: argparse.Namespace) -> int:
     """Show versions, devices and loaded modules, and test a lookup on each device."""
     del arguments
-    console = Console()
-    console.print(_versions(), _modules())
+    out = commands.console()
+    out.print(_versions(), _modules())
     results = {device: _self_test_result(device) for device in _devices()}
-    console.print(_device_table(results))
+    out.print(_device_table(results))
     return 1 if any(results.values()) else 0
 
 

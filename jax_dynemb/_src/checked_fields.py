@@ -8,9 +8,10 @@ from typing import Any, NoReturn
 
 from jax_dynemb._src.is_whole import is_whole
 from jax_dynemb._src.names import feature_name_problem
+from jax_dynemb._src.shown import Shown
 
 
-class CheckedFields:
+class CheckedFields(Shown):
     """Checks fields of a frozen dataclass about one table, each in its one form.
 
     Attributes:

@@ -40,7 +40,7 @@ from jax_dynemb._src.table_sizes import buckets_for, most_shards
 MAX_DIM = 4096
 _VALUE_TYPES = ("float32", "bfloat16", "float16")
 _KEY_TYPES = ("int64", "int32")
-_POOLINGS = (None, "sum", "mean")
+_POOLINGS = (None, "sum", "mean", "sqrtn")
 OnFull = Literal["evict", "evict_or_error", "compete", "refuse", "warn", "error"]
 _ON_FULL = get_args(OnFull)
 _EVICTING = ("evict", "evict_or_error", "compete")
@@ -69,7 +69,19 @@ class ScoreStrategy(enum.StrEnum):
 _COMPETING = (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED)
 
 
-@dataclasses.dataclass(frozen=True)
+# What other libraries and textbooks call them.
+_OTHER_NAMES = {
+    "lru": "score_strategy='step', which evicts the row that was used longest ago",
+    "fifo": "score_strategy='customized', with the time of the first use as the score",
+    "ttl": "jde.lifecycle.Rule(unused_for=...) in erase_where",
+    "none": "score_strategy='no_eviction'",
+    "frequency": "score_strategy='lfu'",
+    "epoch_lru": "score_strategy='customized', with the epoch as the score",
+    "random": "score_strategy='customized', with random numbers as scores",
+}
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class TableConfig(CheckedFields):
     """Declares one embedding table: its size, its rows, its optimizer, its eviction.
 
@@ -95,7 +107,8 @@ class TableConfig(CheckedFields):
         doubled; ``"error"``: like refuse, and ``stats()`` raises. None means evict, or
         refuse with NO_EVICTION.
       pooling: ``"sum"`` or ``"mean"`` over the last axis of the ids, or None for a
-        row per id.
+        row per id. ``"sqrtn"``: the sum divided by the root of the sum of squared
+        weights, which are 1 each where a lookup has none, as TensorFlow has it.
       param_dtype: of the stored rows: float32, bfloat16 or float16.
       state_dtype: of optimizer states with a number for each column, by name:
         ``{"mu": "bfloat16"}`` halves a state's bytes. What forgets (``mu``, ``trace``)
@@ -139,6 +152,8 @@ class TableConfig(CheckedFields):
       row_format: how a frozen table stores its rows, "float8_e4m3fn", "int8" or
         "int4", with a scale a row: set by ``jde.export.frozen(dtype=...)``. Only
         ``find`` reads such a table. None: rows are stored as ``param_dtype`` says.
+      padding_id: an id that is padding in the ids of this table, as -1 always is: 0
+        where that fills up lists. None: -1 alone. No row has it.
       tier: where rows lie: None, in device memory; ``jde.tiers.host(...)``, in host
         memory, with the rows in use in device memory.
     """
@@ -155,7 +170,7 @@ class TableConfig(CheckedFields):
     score_strategy: ScoreStrategy | Strategy | tuple[str, str] = ScoreStrategy.STEP
     lfu_halflife: int | None = None
     on_full: OnFull | None = None
-    pooling: Literal["sum", "mean"] | None = None
+    pooling: Literal["sum", "mean", "sqrtn"] | None = None
     param_dtype: Any = "float32"
     dtype: Any = "float32"
     key_dtype: Literal["int64", "int32"] = "int64"
@@ -175,6 +190,7 @@ class TableConfig(CheckedFields):
     keep_for: int | datetime.timedelta | None = None
     row_format: str | None = None
     tier: HostTier | None = None
+    padding_id: int | None = None
 
     def __post_init__(self) -> None:
         """Checks every field and brings it into its one form."""
@@ -203,6 +219,45 @@ class TableConfig(CheckedFields):
         self._set("key_dtype", self._dtype_name("key_dtype", _KEY_TYPES))
         self._choose("row_format", (None, *ROW_FORMATS))
         self._check_tier()
+        self._check_padding()
+
+    def to_dict(self, leave_out: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Returns what JSON and YAML can hold: fields that are not the defaults.
+
+        An optimizer, initializer or rule is a dict with its name as "kind", such as
+        ``{"kind": "adam", "learning_rate": 0.001}``. ``hash_seed``, a secret, is among
+        the fields.
+
+        Args:
+          leave_out: fields that ``from_dict`` will be given.
+
+        Raises:
+          ValueError: a field holds what no file can, such as a schedule.
+
+        Example:
+          >>> text = yaml.safe_dump(config.to_dict())  # doctest: +SKIP
+          >>> config = jde.TableConfig.from_dict(yaml.safe_load(text))  # doctest: +SKIP
+        """
+        from jax_dynemb._src.config_dict import to_dict
+
+        return to_dict(self, tuple(leave_out))
+
+    @classmethod
+    def from_dict(cls, fields: Any, **others: Any) -> Self:
+        """Makes a config of a dict, as ``to_dict`` returns it and files hold it.
+
+        Args:
+          fields: by name; a "kind" is the name of a function of ``jde.optim``,
+            ``jde.initializers``, ``jde.admission`` or ``jde.tiers``, in lower case.
+          others: fields as objects, instead of those of the dict.
+
+        Raises:
+          TypeError: it is no dict, or a function does not take what stands there.
+          ValueError: a key is no field, or a field has no such value.
+        """
+        from jax_dynemb._src.config_dict import from_dict
+
+        return from_dict(cls, fields, others)
 
     @classmethod
     def from_dynamicemb(cls, options: Any, name: str, **fields: Any) -> Self:
@@ -345,6 +400,18 @@ class TableConfig(CheckedFields):
         if problem := tier_problem(self):
             self._fail(problem)
 
+    def _check_padding(self) -> None:
+        number = self.padding_id
+        if number is None:
+            return
+        bits = 63 if self.key_dtype == "int64" else 31
+        if not is_whole(number) or not -(1 << bits) <= number < 1 << bits:
+            self._fail(
+                f"padding_id must be one id, an int of {self.key_dtype}, not "
+                f"{number!r}; None leaves -1 as the only padding"
+            )
+        self._set("padding_id", None if number == -1 else int(number))
+
     def _resolved_initializer(self) -> Initializer:
         if self.initializer is None:
             self._set("initializer", initializers.uniform())
@@ -381,7 +448,9 @@ class TableConfig(CheckedFields):
             return ScoreStrategy.LFU  # its scores hold the last use as well
         names = [each.value for each in ScoreStrategy]
         if not isinstance(given, str) or given.lower() not in names:
-            self._fail(f"score_strategy must be one of {names}, not {given!r}")
+            hint = _OTHER_NAMES.get(str(given).lower().replace("-", "_"))
+            meant = f": that is {hint}" if hint else ""
+            self._fail(f"score_strategy must be one of {names}, not {given!r}{meant}")
         return ScoreStrategy(str(given).lower())
 
     def _check_halflife(self) -> None:

@@ -3,6 +3,8 @@
 """python -m jax_dynemb inspect and convert, from every format to every other."""
 
 import json
+import re
+import xml.etree.ElementTree
 
 import jax.numpy as jnp
 import numpy as np
@@ -245,3 +247,51 @@ def test_parquet_is_read_too(files, capsys, tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"id": [1]}), tmp_path / "x.parquet")
     assert command_line.main(["inspect", str(tmp_path / "x.parquet")]) == 1
     assert "has the columns ['id']; a table has key" in capsys.readouterr().err
+
+
+def test_one_table_alone_and_nothing_is_cut_off_in_a_pipe(files, capsys, monkeypatch):
+    path, _ = files
+    monkeypatch.delenv("COLUMNS", raising=False)
+    both = run(capsys, "inspect", path / "checkpoint")
+    assert "…" not in both and max(map(len, both.splitlines())) > 90
+    one = run(capsys, "inspect", path / "checkpoint", "--table", "word")
+    assert "word" in one and "cat" not in one.split("\n", 1)[1]
+    document = json.loads(
+        run(capsys, "inspect", path / "safetensors", "--json", "--table", "cat")
+    )
+    assert list(document["tables"]) == ["cat"]
+    assert command_line.main(["inspect", str(path / "checkpoint"), "--table", "wrd"])
+    assert "Did you mean 'word'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("source", ["checkpoint", "dynamicemb", "safetensors"])
+def test_a_page_shows_what_is_there_and_loads_nothing(files, capsys, tmp_path, source):
+    path, _ = files
+    run(capsys, "inspect", path / source, "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert not re.search(r"src=|href=|url\(|<script|@import|https?:", page)
+    body = re.sub("<!doctype html>|<meta[^>]*>", "", page)
+    xml.etree.ElementTree.fromstring(body)  # every tag is closed
+    _, tables = open_tables(path / source)
+    for name, table in tables.items():
+        section = page.split(f"<h2>{name}</h2>")[1].split("<h2>")[0]
+        rows = np.concatenate([c.rows.astype(np.float32) for c in table.chunks()])
+        keys = np.concatenate([c.keys for c in table.chunks()])
+        norms = np.sqrt((rows.astype(np.float64) ** 2).sum(axis=1))
+        assert f"<td>{len(keys)}" in section
+        longest = section.split("ids of longest row")[1]
+        assert f"<td>{keys[norms.argmax()]}</td>" in longest.split("</tr>")[1]
+        # The bars of a histogram hold every row, or every bucket.
+        for figure in section.split("<figure>")[1:]:
+            counts = re.findall(r": ([\d,]+)</title>", figure)
+            total = sum(int(c.replace(",", "")) for c in counts)
+            buckets = "Rows in a bucket" in figure
+            assert total == (table.schema.num_buckets if buckets else len(keys))
+        assert ("Rows in a bucket" in section) == (table.schema.num_buckets > 0)
+        assert ("Uses of a row" in section) == (table.schema.score_strategy == "lfu")
+
+
+def test_a_page_of_an_empty_table(capsys, tmp_path):
+    jde.export.safetensors(tmp_path / "empty", COLL, COLL.init(0), quiet=True)
+    run(capsys, "inspect", tmp_path / "empty", "--html", tmp_path / "page.html")
+    assert "<h2>word</h2>" in (tmp_path / "page.html").read_text()

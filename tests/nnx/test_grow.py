@@ -69,3 +69,24 @@ def test_not_inside_jit(kit):
     with pytest.raises(TypeError, match="maybe_grow reads the tables on the host"):
         jde.nnx.jit(lambda model: model.sparse.maybe_grow())(model)
     assert model.sparse.maybe_grow() == {}
+
+
+def test_every_counts_steps_where_a_call_follows_several():
+    """1,000 steps between two reads are 20 calls, if each follows 50 steps."""
+    config = jde.TableConfig("t", 4, 128, max_capacity=1024, grow_at=0.1)
+    model = jde.nnx.EmbeddingCollection([config], rngs=nnx.Rngs(0))
+    optimizer = jde.nnx.Optimizer(model, optax.sgd(0.1))
+    loss = jde.nnx.value_and_grad(lambda m, ids: (m({"t": ids})["t"] ** 2).sum())
+
+    @jde.nnx.jit
+    def fifty_steps(model, optimizer, ids):
+        for _ in range(50):
+            optimizer.update(model, loss(model, ids)[1])
+
+    ids, calls = jde.ids(np.arange(100)), []
+    for call in range(50):
+        fifty_steps(model, optimizer, ids)
+        if model.maybe_grow(every=1000):
+            calls.append(call)
+    # The first read is 20 calls after the third, and the next one decides.
+    assert calls == [3 + 2 * 20 - 1]

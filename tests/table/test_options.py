@@ -59,6 +59,7 @@ OTHERS: dict[str, tuple[dict[str, Any], Any]] = {
     "keep_for": ({}, 10),
     "row_format": ({}, "int8"),
     "tier": ({}, TIERED["tier"]),
+    "padding_id": ({}, 0),
 }
 # Features have attributes of their own; the others are about meshes, growth and names.
 PYTHON_ALONE = {
@@ -72,6 +73,7 @@ PYTHON_ALONE = {
     "max_gradient",
     "trainable",
     "max_capacity",
+    "padding_id",
     "grow_at",
 }
 # Columns that say where in which arrays a table lies, and what one call does.

@@ -5,3 +5,4 @@
 from jax_dynemb._src.commands import bench as bench
 from jax_dynemb._src.commands import convert as convert
 from jax_dynemb._src.commands import inspect as inspect
+from jax_dynemb._src.commands.console import console as console

@@ -18,9 +18,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+from jax_dynemb._src.commands.console import console
 from jax_dynemb._src.commands.workload import (
     WORKLOADS,
     Workload,
@@ -56,9 +56,9 @@ def main(arguments: argparse.Namespace) -> int:
     names = arguments.optimizers.split(",")
     if unknown := sorted(set(names) - set(OPTIMIZERS)):
         raise ValueError(f"--optimizers {unknown} are not among {OPTIMIZERS}")
-    console, device = Console(), jax.devices()[0]
+    out, device = console(), jax.devices()[0]
     copy = copy_speed(arguments.scale, arguments.seconds)
-    console.print(
+    out.print(
         f"{device.device_kind}, jax {jax.__version__}, jax_dynemb {__version__}; a "
         f"large copy moves {copy / 1e9:.0f} GB/s",
         highlight=False,
@@ -68,7 +68,7 @@ def main(arguments: argparse.Namespace) -> int:
         work = scaled(full, arguments.scale)
         for figure in measure(work, names, arguments.seconds):
             figures.append(figure | {"floor_ms": figure["bytes"] / copy * 1e3})
-    console.print(_table(figures))
+    out.print(_table(figures))
     if arguments.json:
         document = {"device": device.device_kind, "copy": copy, "figures": figures}
         text = json.dumps(document, indent=1)

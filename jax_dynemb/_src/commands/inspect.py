@@ -5,18 +5,20 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
 from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.commands.console import console
 from jax_dynemb._src.commands.open import add_verify, open_tables
+from jax_dynemb._src.commands.page import page
 from jax_dynemb._src.engines.shard import PACKED
 from jax_dynemb._src.rows import PIN, Schema, StoredTable, use_counts
 
@@ -29,6 +31,8 @@ _KEY_EDGES = [0, *(1 << bits for bits in range(8, 63, 8))]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("path", type=Path, help="checkpoint, dump or export")
+    parser.add_argument("--table", metavar="NAME", help="show this table alone")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page too")
     parser.add_argument("--json", action="store_true", help="print JSON instead")
     add_verify(parser)
 
@@ -38,20 +42,35 @@ def main(arguments: argparse.Namespace) -> int:
     kind, tables = open_tables(
         arguments.path, verify=not arguments.no_verify, quiet=False
     )
+    if arguments.table is not None:
+        tables = {arguments.table: one_of(tables, arguments.table)}
+    if arguments.html is not None:
+        title = f"{arguments.path.name}: {kind}"
+        arguments.html.write_text(page(title, tables), encoding="utf-8")
     described = {name: describe(table) for name, table in tables.items()}
     size = sum(f.stat().st_size for f in _files(arguments.path))
     if arguments.json:
         print(json.dumps({"kind": kind, "bytes": size, "tables": described}, indent=1))
         return 0
-    console = Console()
-    title = f"{arguments.path}: {kind}, {decimal(size)}"
-    console.print(title, highlight=False, markup=False, soft_wrap=True)
-    console.print(_overview(described))
+    title, out = f"{arguments.path}: {kind}, {decimal(size)}", console()
+    out.print(title, highlight=False, markup=False, soft_wrap=True)
+    out.print(_overview(described))
     for name, fields in described.items():
         for what in ("scores", "keys"):
             if fields[what]:
-                console.print(_histogram(f"{name}: {what}", fields[what]))
+                out.print(_histogram(f"{name}: {what}", fields[what]))
     return 0
+
+
+def one_of(tables: Mapping[str, StoredTable], name: str) -> StoredTable:
+    """Returns the table of a name; ValueError says which there are."""
+    if name not in tables:
+        near = difflib.get_close_matches(name, tables, 1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise ValueError(
+            f"There is no table '{name}'; the tables are {sorted(tables)}.{hint}"
+        )
+    return tables[name]
 
 
 def describe(table: StoredTable) -> dict[str, Any]:

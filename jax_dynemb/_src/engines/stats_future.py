@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from jax_dynemb._src.kept_jit import kept_jit
 from jax_dynemb._src.ops import compile_to_host, on_host, start_to_host
+from jax_dynemb._src.shown import ShownStats
 
 Stats = dict[str, int | float]
 
@@ -65,7 +66,10 @@ class StatsFuture:
         Raises:
           RuntimeError: a table with ``on_full="error"`` has refused ids.
         """
-        return self._finish(jax.tree.map(on_host, self._arrays))
+        return ShownStats(self._finish(jax.tree.map(on_host, self._arrays)))
+
+    def __repr__(self) -> str:
+        return f"StatsFuture({'arrived' if self.done() else 'on its way'})"
 
     @classmethod
     def joined(cls, futures: Sequence[StatsFuture]) -> Self:

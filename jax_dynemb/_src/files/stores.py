@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from jax_dynemb._src.files.live import (
     Imported,
     check_room,
     check_whole,
+    collection_of,
     fill_table,
     lost_rows,
 )
@@ -25,9 +27,9 @@ from jax_dynemb._src.table import Tables
 
 
 def to_store(
-    coll: Tables,
-    state: States,
-    stores: Mapping[str, Store],
+    coll: Any,
+    state: States | None = None,
+    stores: Mapping[str, Store] | None = None,
     *,
     since: Mapping[str, int] | None = None,
     mirror: bool = False,
@@ -38,8 +40,8 @@ def to_store(
     The tables stay as they are. ``commit`` of each store makes the rows last.
 
     Args:
-      coll: the tables.
-      state: of them.
+      coll: the tables; or a module with one collection, such as ``model.sparse``.
+      state: their state; None of a module, which has it.
       stores: by table.
       since: by table, what ``coll.get_score`` said when the rows were last written.
         Only rows that a lookup or an insert used since are written. A table that is
@@ -61,6 +63,8 @@ def to_store(
       >>> jde.export.to_store(coll, state, {"cat": log})  # doctest: +SKIP
       >>> log.commit("step-100")  # doctest: +SKIP
     """
+    coll, state = collection_of("to_store", coll, state)
+    stores = {} if stores is None else stores
     check_stores(coll, stores)
     written = dict.fromkeys(stores, 0)
     for name, store in stores.items():

@@ -86,8 +86,8 @@ class Grower:
           make_step: returns the jitted step of some tables. Its first argument is
             their state.
           coll: the tables.
-          every: calls of ``maybe_grow`` between two reads of the counters. A table
-            grows two reads after it became due, plus the time to compile.
+          every: training steps between two reads of the counters. A table grows
+            two reads after it became due, plus the time to compile.
           ahead: False compiles the step of a new size where it is first called.
 
         Raises:

@@ -15,12 +15,16 @@ from jax_dynemb._src.table import Tables
 _log = logging.getLogger("jax_dynemb.lifecycle")
 
 
+_FIRST = 3  # the call from which on it is known how many steps a call stands for
+
+
 class GrowthWatch:
     """Reads counters every few steps, and says which tables are due to grow.
 
     A check starts to copy the counters, and the next check decides by them. So a
     decision depends on the number of steps, never on the time that the copy takes:
-    all processes of a mesh decide alike.
+    all processes of a mesh decide alike. The counters of the first calls say how many
+    updates lie between two calls, so that a call every 50 steps may be one.
 
     Attributes:
       every: steps between two checks.
@@ -40,15 +44,20 @@ class GrowthWatch:
                 f"every must be a number of steps from 1 on, not {every!r}"
             )
         self.every = every
-        self._steps = 0
+        self._calls, self._next, self._apart = 0, every, every
+        self._first: list[StatsFuture] = []
+        self._is_check = False
         self._coming: StatsFuture | None = None
         self._before: Mapping[str, Any] | None = None
         self._is_settling = False
         self._at_most: set[str] = set()
 
     def count(self) -> None:
-        """Counts a step; call it once after each."""
-        self._steps += 1
+        """Counts a call; call it after each step, or after equally many."""
+        self._calls += 1
+        self._is_check = self._calls >= self._next
+        if self._is_check:
+            self._next = self._calls + self._apart
 
     def due(self, coll: Tables, state: Callable[[], Any]) -> dict[str, int]:
         """Checks if it is time to; call it after ``count``.
@@ -63,7 +72,11 @@ class GrowthWatch:
         Raises:
           RuntimeError: a table with ``on_full="error"`` has refused ids.
         """
-        if not self.is_check:
+        if self._calls < _FIRST and self.every > 1:
+            self._first.append(coll.stats_async(state()))
+        elif self._first:
+            self._learn()
+        if not self._is_check:
             return {}
         arrived, self._coming = self._coming, coll.stats_async(state())
         if arrived is None:
@@ -79,7 +92,15 @@ class GrowthWatch:
     @property
     def is_check(self) -> bool:
         """Whether the step that was counted last was one with a check."""
-        return self._steps % self.every == 0
+        return self._is_check
+
+    def _learn(self) -> None:
+        """Computes from the counters of two calls how many steps a call stands for."""
+        seen = (each.result().items() for each in self._first)
+        steps = [max((x for n, x in s if n.endswith("/step")), default=0) for s in seen]
+        self._first = []
+        self._apart = max(1, self.every // max(1, int(steps[-1] - steps[0])))
+        self._next = min(self._next, self._calls + self._apart)
 
     def restart(self) -> None:
         """Drops numbers that are under way, since the tables have another size now."""

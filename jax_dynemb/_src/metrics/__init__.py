@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of click models as pytrees: ``empty``, ``merge`` and ``compute``, as in clu.
+"""Metrics of clicks and ranked lists as pytrees: ``empty``, ``merge``, ``compute``.
 
 A metric of a batch comes from ``from_model_output`` and is merged into a running one,
 all inside ``jax.jit`` or ``jax.lax.scan``. Sums are pairs of float32, so that a billion
@@ -8,6 +8,9 @@ examples add up without float64.
 """
 
 from jax_dynemb._src.metrics.auc import AUC as AUC
+from jax_dynemb._src.metrics.ranking import MRR as MRR
+from jax_dynemb._src.metrics.ranking import NDCG as NDCG
+from jax_dynemb._src.metrics.ranking import RecallAtK as RecallAtK
 from jax_dynemb._src.metrics.rates import CTR as CTR
 from jax_dynemb._src.metrics.rates import NE as NE
 from jax_dynemb._src.metrics.rates import Calibration as Calibration

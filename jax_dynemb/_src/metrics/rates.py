@@ -18,7 +18,7 @@ LEAST_CHANCE = 1e-12  # under the logarithm
 
 
 @dataclasses.dataclass(frozen=True)
-class _Rate:
+class Rate:
     """Sums over examples, and what they come to.
 
     Attributes:
@@ -56,11 +56,11 @@ class _Rate:
     def merge(self, other: Self) -> Self:
         """Returns the metric of the examples of both."""
         check_same_kind(self, other)
-        return type(self)(*added((self.high, self.low), (other.high, other.low)))
+        return self._with(added((self.high, self.low), (other.high, other.low)))
 
     def reduce(self) -> Self:
         """Merges metrics that ``lax.scan`` or ``vmap`` has stacked."""
-        return type(self)(*summed(self.high, self.low))
+        return self._with(summed(self.high, self.low))
 
     def all_reduce(self, axis_name: str | tuple[str, ...]) -> Self:
         """Merges the metrics of all devices inside a ``shard_map``.
@@ -77,6 +77,9 @@ class _Rate:
         """Returns the metric, float32[]; NaN where it is not defined."""
         return self._value(*(self.high + self.low))
 
+    def _with(self, sums: Pair) -> Self:
+        return dataclasses.replace(self, high=sums[0], low=sums[1])
+
     @staticmethod
     def _terms(p: jax.Array, y: jax.Array) -> list[jax.Array]:
         """Returns what is summed, arrays of one number an example."""
@@ -88,14 +91,14 @@ class _Rate:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _sums(kind: type[_Rate], p: jax.Array, y: jax.Array, w: jax.Array) -> Pair:
+def _sums(kind: type[Rate], p: jax.Array, y: jax.Array, w: jax.Array) -> Pair:
     terms = jnp.stack(kind._terms(p, y), axis=-1) * w[:, None]
     return summed(jnp.where(w[:, None] == 0, 0.0, terms))
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class NE(_Rate):
+class NE(Rate):
     """Measures normalized entropy, the log loss divided by that of the mean label.
 
     Below 1 the model is better than one that predicts the mean label for every
@@ -118,7 +121,7 @@ class NE(_Rate):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Calibration(_Rate):
+class Calibration(Rate):
     """Measures calibration, the sum of predictions divided by that of labels."""
 
     sums: ClassVar[int] = 2
@@ -130,7 +133,7 @@ class Calibration(_Rate):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class CTR(_Rate):
+class CTR(Rate):
     """Measures the click-through rate, the mean label."""
 
     sums: ClassVar[int] = 2
@@ -142,7 +145,7 @@ class CTR(_Rate):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class LogLoss(_Rate):
+class LogLoss(Rate):
     """Measures the mean log loss of an example in bits (logarithms to base 2)."""
 
     sums: ClassVar[int] = 2

@@ -39,14 +39,15 @@ class Windowed:
 
         Args:
           metric: a class with ``empty``, ``merge``, ``reduce`` and ``compute``, whose
-            arrays do not grow; ``AUC`` has a window of its own.
+            arrays do not grow; ``AUC`` has a window of its own. Or what ``empty``
+            returned: ``jde.metrics.RecallAtK.empty(k=20)``.
           batches: how many of them the window has.
 
         Raises:
           TypeError: it is ``AUC``.
           ValueError: there is no batch in the window.
         """
-        if metric is AUC:
+        if metric is AUC or isinstance(metric, AUC):
             raise TypeError(
                 "Windowed merges sums, and an AUC keeps examples: write "
                 "jde.metrics.AUC.empty(window) for the latest of them."
@@ -55,7 +56,7 @@ class Windowed:
             raise ValueError(
                 f"Windowed needs a window of 1 batch or more, not {batches!r}."
             )
-        one = metric.empty()
+        one = metric.empty() if isinstance(metric, type) else metric
         ring = jax.tree.map(lambda x: jnp.broadcast_to(x, (batches, *x.shape)), one)
         return cls(one, ring, jnp.zeros((), jnp.int32))
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
@@ -114,6 +115,40 @@ class DynamicEmbed(TableModule):
         uses = None if counts is None else {feature: counts}
         batch = inputs if isinstance(inputs, Routed) else {feature: inputs}
         return self._lookup(batch, None, named, train, uses)[feature]
+
+    def attend(
+        self, query: jax.Array, inputs: Ids | None = None, *, train: bool | None = None
+    ) -> Float[Array, "*shape ids"]:
+        """Scores ids for queries: the dot product with the row of each id.
+
+        ``nnx.Embed.attend`` scores its whole vocabulary. A dynamic table has no last
+        id, so the candidates are said: the items of the batch, a sample, a catalogue.
+
+        Args:
+          query: [..., features].
+          inputs: candidates, 64-bit ids of shape [n], or [..., n] with candidates of
+            its own for each query.
+          train: as for the call.
+
+        Returns:
+          [..., n].
+
+        Raises:
+          TypeError: no candidates are given.
+
+        Example:
+          >>> item = jde.nnx.DynamicEmbed(features=8, capacity=1000, rngs=nnx.Rngs(0))
+          >>> item.attend(jnp.ones((4, 8)), jde.ids(range(100))).shape
+          (4, 100)
+        """
+        if inputs is None:
+            raise TypeError(
+                "DynamicEmbed.attend(query, ids) needs the ids to score, since a table "
+                "of any ids has no list of all: the items of the batch, or jde.ids of "
+                "a catalogue. Tables.export reads the ids that have a row."
+            )
+        rows = self(inputs, train=train)
+        return jnp.einsum("...d,...nd->...n", query, rows)
 
     def route(self, inputs: Ids) -> Routed:
         """Sends ids ahead of their lookup, as ``EmbeddingBagCollection.route`` does.

@@ -11,14 +11,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jax_dynemb._src.config import TableConfig
-from jax_dynemb._src.ids import ids as make_ids
 from jax_dynemb._src.jagged import Jagged
-from jax_dynemb._src.ops import offsets_of
-
-_ALL_ONES = np.uint32(0xFFFFFFFF)
+from jax_dynemb._src.table import sum_of_bags, valid_ids
 
 
 def pool(
@@ -33,8 +29,9 @@ def pool(
       rows: [..., L, dim] or [B, dim]; for Jagged ids [capacity, dim].
       ids: the ids of the rows; -1 is padding and has no weight.
       weights: one number an id, [..., L], [B] or [capacity].
-      table: the table of the feature; its pooling is "sum", or "mean": the sum
-        divided by the number of ids, whatever their weights.
+      table: the table of the feature. Its pooling is "sum", or "sqrtn", whose weights
+        are divided already. Or "mean": the sum divided by the number of ids, whatever
+        their weights.
 
     Returns:
       [..., dim], [B, dim] for Jagged ids, in the dtype of ``rows``.
@@ -47,36 +44,11 @@ def pool(
             f"table {table.name!r}: weights have shape {jnp.shape(weights)}, but there "
             f"are ids of shape {rows.shape[:-1]}. Give one weight an id."
         )
-    valid = _valid(ids, table)
+    valid = valid_ids(ids, table.key_dtype)
     weights = jnp.where(valid, weights, 0).astype(jnp.float32)
     weighted = rows.astype(jnp.float32) * weights[..., None]
-    total, count = _sum(weighted, ids), _sum(valid.astype(jnp.float32)[..., None], ids)
+    total = sum_of_bags(weighted, ids)
     if table.pooling == "mean":
+        count = sum_of_bags(valid.astype(jnp.float32)[..., None], ids)
         total = total / jnp.maximum(count, 1)
     return total.astype(rows.dtype)
-
-
-def _sum(x: jax.Array, ids: jax.Array | Jagged) -> jax.Array:
-    if not isinstance(ids, Jagged):
-        return x if x.ndim <= 2 else x.sum(axis=-2)
-    offsets, _ = offsets_of(ids.lengths, x.shape[0])
-    position = jnp.arange(x.shape[0], dtype=jnp.int32)
-    bag = jnp.searchsorted(offsets[1:], position, side="right")
-    # Positions behind the last bag get a number that segment_sum drops.
-    return jax.ops.segment_sum(x, bag, num_segments=ids.lengths.shape[0])
-
-
-def _valid(ids: jax.Array | Jagged, table: TableConfig) -> jax.Array:
-    """Which ids are not padding; bool, in the shape of the ids."""
-    values = ids.values if isinstance(ids, Jagged) else ids
-    if isinstance(values, np.ndarray) and values.dtype.itemsize == 8:
-        values = make_ids(values)
-    # Words, because JAX with x64 off cannot compare 64-bit integers with a constant.
-    padding = jax.lax.bitcast_convert_type(values, jnp.uint32) == _ALL_ONES
-    if table.key_dtype == "int64":
-        padding = padding.all(axis=-1)
-    if isinstance(ids, Jagged):
-        position = jnp.arange(padding.shape[0], dtype=jnp.int32)
-        offsets, _ = offsets_of(ids.lengths, padding.shape[0])
-        padding |= position >= offsets[-1]
-    return ~padding

@@ -137,12 +137,13 @@ class TableModule(ObservedModule):
     def maybe_grow(self, *, every: int = 100) -> dict[str, int]:
         """Grows the tables that are due, see ``jde.Tables.growth_due``.
 
-        Call it after each step, outside of jit. It reads the counters behind the
-        steps and waits for none. The next step of ``jde.nnx.jit`` is compiled again
-        for the larger tables; ``jde.lifecycle.Grower`` compiles it ahead.
+        Call it after each step, or after equally many, outside of jit. It reads the
+        counters behind the steps and waits for none after the third call. The next step
+        of ``jde.nnx.jit`` is compiled again for the larger tables;
+        ``jde.lifecycle.Grower`` compiles it ahead.
 
         Args:
-          every: calls between two reads of the counters.
+          every: training steps between two reads of the counters.
 
         Returns:
           The new number of slots of each table that has grown; usually empty.

@@ -83,6 +83,11 @@ class FeatureLayout:
         return math.prod(self.rows_shape)
 
 
+def kernel_pooling(pooling: str | None) -> str:
+    """Names the pooling of a call; "sqrtn" is a sum whose weights were divided."""
+    return {None: "none", "sqrtn": "sum"}.get(pooling, str(pooling))
+
+
 def one_row_each(
     feature: str, table: str, num_ids: int, pooling: str = "none"
 ) -> FeatureLayout:
@@ -137,7 +142,7 @@ def prepare(
     layout = FeatureLayout(
         feature=feature,
         table=config.name,
-        pooling=config.pooling or "none",
+        pooling=kernel_pooling(config.pooling),
         given_shape=given_shape,
         ids_shape=shape,
         rows_shape=rows_shape,
@@ -162,7 +167,7 @@ def _prepare_jagged(
     layout = FeatureLayout(
         feature=feature,
         table=config.name,
-        pooling=config.pooling or "none",
+        pooling=kernel_pooling(config.pooling),
         given_shape=shape,
         ids_shape=shape,
         rows_shape=(offsets.shape[0] - 1,) if pooled else shape,

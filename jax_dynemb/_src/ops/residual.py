@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax_dynemb._src.ops.layout import FeatureInput, FeatureLayout
 from jax_dynemb._src.ops.row_views import RowView
 from jax_dynemb._src.ops.stamps import Stamps
+from jax_dynemb._src.shown import Shown
 
 
 @functools.partial(
@@ -23,8 +24,8 @@ from jax_dynemb._src.ops.stamps import Stamps
     data_fields=["ids", "slots", "offsets", "weights", "scale"],
     meta_fields=["layout"],
 )
-@dataclasses.dataclass(frozen=True)
-class FeatureResidual:
+@dataclasses.dataclass(frozen=True, repr=False)
+class FeatureResidual(Shown):
     """One feature of a lookup."""
 
     # uint32[num_ids, 2] or [num_ids]; an update checks that a slot still holds its id.
@@ -35,12 +36,12 @@ class FeatureResidual:
     offsets: jax.Array | None  # int32[num_bags + 1], or None
     weights: jax.Array | None  # float32[num_ids], or None
     scale: jax.Array | None  # float32[num_bags], what a mean multiplied by, or None
-    layout: FeatureLayout
+    layout: FeatureLayout = dataclasses.field(repr=False)
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Residual:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Residual(Shown):
     """Holds what ``lookup`` returns for ``apply_gradients``: a pytree.
 
     Attributes:
@@ -52,8 +53,8 @@ class Residual:
     """
 
     features: dict[str, FeatureResidual]
-    stamps: Stamps
-    kept: dict[str, Any] = dataclasses.field(default_factory=dict)
+    stamps: Stamps = dataclasses.field(repr=False)
+    kept: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
 
 def make_residual(

@@ -25,6 +25,7 @@ from jax_dynemb._src.ops.tier_state import (
     expected_tier,
     given_tier,
 )
+from jax_dynemb._src.shown import Shown
 from jax_dynemb._src.spec import TableSpec
 
 
@@ -42,8 +43,8 @@ from jax_dynemb._src.spec import TableSpec
     ],
     meta_fields=["name"],
 )
-@dataclasses.dataclass(frozen=True)
-class TableState:
+@dataclasses.dataclass(frozen=True, repr=False)
+class TableState(Shown):
     """Holds one table: ordinary arrays, to be donated, never reshaped or sliced.
 
     Attributes:

@@ -23,7 +23,7 @@ from jax_dynemb._src.planner.report import (
 FORMAT = 1
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ShardingPlan(Plan):
     """Holds a plan with its reasons; ``EmbeddingShardingPlanner.plan`` makes it.
 

@@ -8,6 +8,8 @@ from jax_dynemb._src.table.arguments import batch_of as batch_of
 from jax_dynemb._src.table.arguments import check_not_donated as check_not_donated
 from jax_dynemb._src.table.arguments import check_values as check_values
 from jax_dynemb._src.table.arguments import weights_of as weights_of
+from jax_dynemb._src.table.bags import sum_of_bags as sum_of_bags
+from jax_dynemb._src.table.bags import valid_ids as valid_ids
 from jax_dynemb._src.table.chunks import erase_keys as erase_keys
 from jax_dynemb._src.table.chunks import id_arrays as id_arrays
 from jax_dynemb._src.table.chunks import insert_chunks as insert_chunks

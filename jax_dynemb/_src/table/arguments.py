@@ -25,6 +25,7 @@ from jax_dynemb._src.jagged import Jagged, split_weights
 from jax_dynemb._src.kind_of import kind_of
 from jax_dynemb._src.ops import TableState
 from jax_dynemb._src.optim.interface import TableOptimizer, check_number
+from jax_dynemb._src.table.bags import sqrtn_weights, without_padding_id
 from jax_dynemb._src.table.by_kind import hash_of
 from jax_dynemb._src.tt import TTConfig
 
@@ -61,6 +62,7 @@ def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
     ordered = tables.in_order(ids)
     for feature, each in ordered.items():
         check_ids(tables.config_of(feature), feature, each)
+        ordered[feature] = without_padding_id(tables.config_of(feature), each)
     return ordered
 
 
@@ -79,7 +81,8 @@ def by_table(tables: Catalog[Any], ids: Any, call: str) -> dict[str, Any]:
     for name, each in ids.items():
         if name in tables.tables:
             check_ids(tables.dynamic_table(name, call), name, each)
-    return dict(ids)
+    known = tables.dynamic
+    return {name: without_padding_id(known.get(name), x) for name, x in ids.items()}
 
 
 def check_rows(
@@ -305,8 +308,7 @@ def weights_of(
     tables: Catalog[Any], ids: Mapping[str, Any], weights: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Returns the weights of a lookup; each needs ids and a table that pools."""
-    if weights is None:
-        return {}
+    weights = {} if weights is None else weights
     check_mapping(weights, "weights", "feature", tables.features)
     weights = {k: w for k, w in weights.items() if w is not None}
     if unknown := sorted(set(weights) - set(ids)):
@@ -321,6 +323,10 @@ def weights_of(
                 f"Feature '{feature}' has weights, but table '{config.name}' does "
                 "not pool. Set pooling='sum' or 'mean', or multiply the rows."
             )
+    scaled = [f for f in ids if tables.config_of(f).pooling == "sqrtn"]
+    for feature in scaled:
+        own = tables.config_of(feature), ids[feature], weights.get(feature)
+        weights[feature] = sqrtn_weights(*own)
     return weights
 
 

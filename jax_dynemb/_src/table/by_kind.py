@@ -26,14 +26,15 @@ from jax_dynemb._src.engines.hash import HashEngine, Placement
 from jax_dynemb._src.engines.shard import Query, pair_lookups
 from jax_dynemb._src.engines.tensor_train import TTEngine
 from jax_dynemb._src.rows import Exported
+from jax_dynemb._src.shown import Shown
 from jax_dynemb._src.tt import without_strangers
 
 States = dict[str, Any]
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class ResidualByKind:
+@dataclasses.dataclass(frozen=True, repr=False)
+class ResidualByKind(Shown):
     """Holds what a lookup leaves; None where no feature was looked up.
 
     Attributes:

@@ -10,6 +10,7 @@ from typing import Any, Self
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines import LookupEngine
 from jax_dynemb._src.engines.hash import HashEngine, Placement
+from jax_dynemb._src.shown import html_table
 from jax_dynemb._src.table import memory as _memory
 from jax_dynemb._src.table.by_kind import hash_of
 from jax_dynemb._src.tt import TTConfig
@@ -69,6 +70,14 @@ class Declared:
         tables = self.tables.values()
         inner = ", ".join(f"{c.name}: {_rows_of(c)} x {c.dim}" for c in tables)
         return f"{type(self).__name__}({inner})"
+
+    def _repr_html_(self) -> str:
+        """Shows names and sizes as a table, in a notebook."""
+        rows = [
+            (c.name, _rows_of(c), c.dim, c.pooling or "", ", ".join(c.feature_names))
+            for c in self.tables.values()
+        ]
+        return html_table(("table", "rows", "dim", "pooling", "features"), rows)
 
     @property
     def placement(self) -> Placement | None:

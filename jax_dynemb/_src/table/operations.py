@@ -22,6 +22,7 @@ from jax_dynemb._src.table.feature_stats import (
     plain_residual,
 )
 from jax_dynemb._src.table.given import given_of
+from jax_dynemb._src.table.mapped import find_mapped, is_mapped
 
 _ROUTED = (
     "lookup: the ids of this batch have been sent without their counts and scores. "
@@ -196,6 +197,9 @@ class Operations(Declared):
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
         """Looks up rows for serving: changes nothing, or only scores.
 
+        ``jax.vmap`` maps it over ids, as one lookup of all of them. It does not with
+        ``touch`` or ``promote``, nor around a ``jit`` with the call inside.
+
         Args:
           state: the tables; donate them with ``touch`` or ``promote``.
           ids: as for ``lookup``.
@@ -225,7 +229,7 @@ class Operations(Declared):
         _arguments.check_flag("find", "promote", promote)
         if promote:
             state = self.engine.prefetch(state, ids)
-        rows, found, state = self.engine.find(state, ids, weights)
+        rows, found, state = self._find(state, ids, weights, touch or promote)
         flags = _arguments.flags_of("find", touch, False, now)
         if touch:
             given = given_of(self.engine.catalog, ids, scores, counts, now)
@@ -235,6 +239,12 @@ class Operations(Declared):
                 "find takes scores, counts and now with touch=True only: add touch=True"
             )
         return rows, found, state
+
+    def _find(self, state: States, ids: Any, weights: Any, changes: bool) -> Any:
+        if changes or not is_mapped(ids, weights):
+            return self.engine.find(state, ids, weights)
+        config_of = self.engine.catalog.config_of
+        return find_mapped(self.engine.find, config_of, state, ids, weights)
 
     def set_step(self, state: States, steps: Mapping[str, int]) -> States:
         """Says how many updates tables have had, such as those of an imported one.

@@ -28,7 +28,7 @@ MAX_ROWS = 2**32 - 1
 _RESIDUAL = "_residual"  # ends the name of a residual table that has none
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class TTConfig(CheckedFields):
     """Declares one tensor-train table: its rows are products of small cores.
 

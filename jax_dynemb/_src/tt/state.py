@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb._src.ops import Distinct, FeatureLayout
+from jax_dynemb._src.shown import Shown
 from jax_dynemb._src.tt import lineage as _lineage
 
 Cores = tuple[jax.Array, ...]
@@ -19,8 +20,8 @@ COUNTERS = ("out_of_range", "malformed_lengths", "nonfinite", "lost_updates")
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class TTState:
+@dataclasses.dataclass(frozen=True, repr=False)
+class TTState(Shown):
     """Holds the arrays of a tensor-train table.
 
     Attributes:
@@ -96,8 +97,8 @@ class TTState:
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class TTResidual:
+@dataclasses.dataclass(frozen=True, repr=False)
+class TTResidual(Shown):
     """Holds what a lookup leaves for its gradients; the cores are not among it.
 
     Attributes:
@@ -114,5 +115,5 @@ class TTResidual:
     offsets: jax.Array | None
     weights: jax.Array | None
     scale: jax.Array | None
-    layout: FeatureLayout = dataclasses.field(metadata={"static": True})
-    stamp: jax.Array | None = None
+    layout: FeatureLayout = dataclasses.field(metadata={"static": True}, repr=False)
+    stamp: jax.Array | None = dataclasses.field(default=None, repr=False)

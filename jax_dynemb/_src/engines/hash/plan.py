@@ -5,20 +5,22 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 from collections.abc import Mapping, Sequence
 
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines.hash.exchange import Cost, cost_of, itemsize
 from jax_dynemb._src.engines.hash.layouts import Placement, Stack
-from jax_dynemb._src.ops import FeatureLayout, one_row_each
+from jax_dynemb._src.ops import FeatureLayout, kernel_pooling, one_row_each
 from jax_dynemb._src.shardings import stacks_tables
+from jax_dynemb._src.shown import Shown
 from jax_dynemb._src.spec import TableSpec
 
 ONE_DEVICE = "one device"
 
 
-@dataclasses.dataclass(frozen=True)
-class TablePlan:
+@dataclasses.dataclass(frozen=True, repr=False)
+class TablePlan(Shown):
     """One table.
 
     ``Tables(plan=...)`` reads the first three fields; the others are results.
@@ -55,8 +57,8 @@ class TablePlan:
     gradient_bytes: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Plan(Shown):
     """Holds what ``Tables.plan`` returns; ``Tables(plan=...)`` takes it too.
 
     Attributes:
@@ -108,6 +110,10 @@ class Plan:
             dataclasses.replace(c, sharding=given.get(c.name, c.sharding))
             for c in configs
         )
+
+    def _repr_html_(self) -> str:
+        """Shows what ``print`` does, in a notebook."""
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         """Prints as a table; the last line has the bytes of the fullest device."""
@@ -256,8 +262,9 @@ def _layout(
     bags = max(1, round(ids / factor))
     size = 0 if ids % bags else ids // bags
     shape = (ids,)
+    pooling = kernel_pooling(table.pooling)
     return FeatureLayout(
-        feature, local.name, table.pooling, shape, shape, (bags,), size, False
+        feature, local.name, pooling, shape, shape, (bags,), size, False
     )
 
 

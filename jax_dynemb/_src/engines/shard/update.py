@@ -22,6 +22,7 @@ from jax_dynemb._src.ops import (
     TableState,
     add_to_counter,
     as_words,
+    kernel_pooling,
     padding,
 )
 from jax_dynemb._src.optim.interface import Fused, NoUpdate
@@ -139,7 +140,7 @@ def check_table(table: AnyTable, residual: FeatureResidual, name: str) -> None:
       ValueError: it is of another table, or its rows were pooled in another way.
     """
     layout = residual.layout
-    pooling = table.pooling or "none"
+    pooling = kernel_pooling(table.pooling)
     # A layer that differentiates its weights looks rows up one by one and pools them.
     if layout.table == name and layout.pooling in (pooling, "none"):
         return

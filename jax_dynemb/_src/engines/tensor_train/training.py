@@ -18,6 +18,7 @@ from jax_dynemb._src import tt
 from jax_dynemb._src.engines.catalog import Catalog
 from jax_dynemb._src.engines.hash.layouts import Layout
 from jax_dynemb._src.engines.shard import pair_lookups
+from jax_dynemb._src.shown import Shown
 
 ALL = PartitionSpec()
 States = dict[str, Any]
@@ -26,8 +27,8 @@ Tables = Catalog[tt.TTConfig]
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class TTResiduals:
+@dataclasses.dataclass(frozen=True, repr=False)
+class TTResiduals(Shown):
     """Holds what a lookup of several features leaves for its gradients.
 
     Attributes:

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +17,8 @@ from jax_dynemb._src.engines import States
 from jax_dynemb._src.files.disk import new_directory, progress_bar, write_side_file
 from jax_dynemb._src.files.dynamicemb.format import OPTIMIZERS
 from jax_dynemb._src.files.dynamicemb.write_table import DynamicEmbReport, TableWriter
-from jax_dynemb._src.files.live import check_collection, live_table
+from jax_dynemb._src.files.live import collection_of, live_table
 from jax_dynemb._src.rows import StoredTable
-from jax_dynemb._src.table import Tables
 
 Counts = Mapping[str, tuple[np.ndarray, np.ndarray]]
 _DIST_TYPES = ("roundrobin", "hash_roundrobin")
@@ -28,8 +28,8 @@ _EXACT_FLOAT32 = 1 << 24
 
 def dynamicemb(
     path: str | os.PathLike[str],
-    coll: Tables,
-    state: States,
+    coll: Any,
+    state: States | None = None,
     *,
     optimizer: bool = True,
     counters: bool | Counts = True,
@@ -48,8 +48,8 @@ def dynamicemb(
 
     Args:
       path: a new directory, what DynamicEmb calls a collection's.
-      coll: the tables.
-      state: their state.
+      coll: the tables; or a module with one collection, such as ``model.sparse``.
+      state: their state; None of a module, which has it.
       optimizer: write optimizer states too: SGD, Adagrad, row-wise Adagrad and Adam.
       counters: admission counts by table, (keys int64[m], frequencies int64[m]);
         True writes those of tables that count by key, ``jde.admission.Exact``.
@@ -68,10 +68,10 @@ def dynamicemb(
     Raises:
       FileExistsError: the path is there already.
       RuntimeError: the state was donated to an earlier call.
-      TypeError: ``coll`` is no ``Tables``.
+      TypeError: ``coll`` is neither ``Tables`` nor a module.
       ValueError: DynamicEmb could not read it; the sentence says why.
     """
-    check_collection("dynamicemb", coll, state)
+    coll, state = collection_of("dynamicemb", coll, state)
     tables = {name: live_table(coll, state, name) for name in coll.tables}
     return write_dynamicemb(
         Path(path),

@@ -9,6 +9,6 @@ from jax_dynemb._src.files.live.imported import fill_table as fill_table
 from jax_dynemb._src.files.live.imported import lost_rows as lost_rows
 from jax_dynemb._src.files.live.imported import no_place as no_place
 from jax_dynemb._src.files.live.imported import warn_of_loss as warn_of_loss
-from jax_dynemb._src.files.live.read import check_collection as check_collection
 from jax_dynemb._src.files.live.read import check_whole as check_whole
+from jax_dynemb._src.files.live.read import collection_of as collection_of
 from jax_dynemb._src.files.live.read import live_table as live_table

@@ -8,11 +8,14 @@ import dataclasses
 import functools
 from typing import Any
 
+from flax import nnx
+
 from jax_dynemb._src.admission import Frequency
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines import States
 from jax_dynemb._src.engines.shard import counter_values
 from jax_dynemb._src.kind_of import kind_of
+from jax_dynemb._src.nnx.interface import TableModule, is_graph_node
 from jax_dynemb._src.rows import Schema, StoredTable
 from jax_dynemb._src.table import (
     Tables,
@@ -66,14 +69,45 @@ def _tensor_train(coll: Tables, state: States, config: Any) -> StoredTable:
     )
 
 
-def check_collection(call: str, coll: Any, state: Any) -> None:
-    """Refuses arguments of an export in another order, and donated arrays."""
-    if not isinstance(coll, Tables):
+def collection_of(call: str, coll: Any, state: Any) -> tuple[Tables, States]:
+    """Returns the tables of an export and their state, of a module those inside.
+
+    Raises:
+      RuntimeError: the state was donated.
+      TypeError: arguments of another kind, or in another order.
+      ValueError: the module has several collections.
+    """
+    if is_graph_node(coll):
+        coll, state = _in_module(call, coll, state)
+    if not isinstance(coll, Tables) or state is None:
+        got = kind_of(coll) + (" alone" if state is None else "")
         raise TypeError(
-            f"{call} takes the jde.Tables before their state, but got "
-            f"{kind_of(coll)} in place of the Tables: {call}(..., coll, state)."
+            f"{call} takes the jde.Tables before their state, or a module with tables, "
+            f"but got {got}: {call}(..., coll, state) or {call}(..., model.sparse)."
         )
     check_not_donated(state, call)
+    return coll, state
+
+
+def _in_module(call: str, module: Any, state: Any) -> tuple[Any, Any]:
+    if state is not None:
+        raise TypeError(
+            f"{call}: a module has its own state, so leave the state out: "
+            f"{call}(..., model.sparse)."
+        )
+    found = {
+        ".".join(map(str, path)): each
+        for path, each in nnx.iter_graph(module)
+        if isinstance(each, TableModule)
+    }
+    if len(found) != 1:
+        where = f"collections at {sorted(found)}" if found else "no tables"
+        raise ValueError(
+            f"{call}: the module has {where}. Give one collection at a time: "
+            f"{call}(..., model.{next(iter(found), 'sparse')})."
+        )
+    ((_, one),) = found.items()
+    return one.coll, one.get_state()
 
 
 def check_whole(coll: Tables, state: States, name: str) -> None:

@@ -18,7 +18,7 @@ from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines import States
 from jax_dynemb._src.engines.hash import Stack
 from jax_dynemb._src.engines.shard import Rule, Shards, joined_counters
-from jax_dynemb._src.files.live import check_collection
+from jax_dynemb._src.files.live import collection_of
 from jax_dynemb._src.ops import (
     FeatureInput,
     TableState,
@@ -38,8 +38,8 @@ Device = Any  # a jax.Device; type checkers can not see that class
 
 
 def frozen(
-    coll: Tables,
-    state: States,
+    coll: Any,
+    state: States | None = None,
     *,
     device: Device | None = None,
     on_mesh: bool = False,
@@ -59,8 +59,8 @@ def frozen(
     ``find`` reads such tables, so keep ``coll`` and ``state`` to train on.
 
     Args:
-      coll: the tables.
-      state: their state.
+      coll: the tables; or a module with one collection, such as ``model.sparse``.
+      state: their state; None of a module, which has it.
       device: where tables of a mesh shall be; its first device if None.
       on_mesh: True leaves tables of a mesh where they are, for programs that run on
         the same mesh.
@@ -77,19 +77,19 @@ def frozen(
 
     Raises:
       RuntimeError: the state was donated to an earlier call.
-      TypeError: ``coll`` is no ``Tables``.
+      TypeError: ``coll`` is neither ``Tables`` nor a module.
       ValueError: ``device`` is given, but nothing is to be moved. Another process
         holds rows of the tables. Rows are not packed in ``dtype``, or they are packed
         already.
     """
-    check_collection("frozen", coll, state)
+    coll, live = collection_of("frozen", coll, state)
     refuse_packed(coll.engine.catalog.dynamic.values(), "frozen")
     packed = None if dtype is None else row_format_of(dtype)
     if where:
-        state = without_rows(coll, state, dict(where))
+        live = without_rows(coll, live, dict(where))
     tables = [_table_served(table) for table in coll.tables.values()]
     served = coll.with_tables(tables)
-    states = {name: _state_served(arrays) for name, arrays in state.items()}
+    states = {name: _state_served(arrays) for name, arrays in live.items()}
     if coll.placement is not None and not on_mesh:
         return _on_one_device(served, states, device, packed)
     if device is not None:

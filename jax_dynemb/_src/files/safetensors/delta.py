@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from jax_dynemb._src.engines import States
 from jax_dynemb._src.engines.shard import counter_values
 from jax_dynemb._src.files.disk import new_file, one_at_a_time, remove_left_behind
 from jax_dynemb._src.files.integrity import FORMAT_VERSION, base_files
-from jax_dynemb._src.files.live import check_whole
+from jax_dynemb._src.files.live import check_whole, collection_of
 from jax_dynemb._src.files.safetensors.series import Series, open_series
 from jax_dynemb._src.files.safetensors.tensor_file import TensorFile, write_manifest
 from jax_dynemb._src.rows import Exported, check_ancestor
@@ -22,7 +23,7 @@ from jax_dynemb._src.table import Tables, identity_in, log_head, with_removed
 
 
 def delta(
-    path: str | os.PathLike[str], coll: Tables, state: States
+    path: str | os.PathLike[str], coll: Any, state: States | None = None
 ) -> dict[str, Path | None]:
     """Writes what changed in tables since they were exported there, or since a delta.
 
@@ -35,8 +36,9 @@ def delta(
 
     Args:
       path: the directory of ``jde.export.safetensors``.
-      coll: the tables; those that were exported there get a delta.
-      state: their state.
+      coll: the tables; those that were exported there get a delta. Or a module with
+        one collection.
+      state: their state; None of a module, which has it.
 
     Returns:
       By table the new file, or None if nothing changed.
@@ -49,6 +51,7 @@ def delta(
         history that a restore left. Nothing was written then.
       OSError: the disk is full or refuses; it names the path.
     """
+    coll, state = collection_of("delta", coll, state)
     folder = Path(path)
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no directory {path}.")

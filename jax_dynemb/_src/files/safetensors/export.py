@@ -14,14 +14,13 @@ import numpy as np
 from jax_dynemb._src.engines import States
 from jax_dynemb._src.files.disk import new_directory, progress_bar
 from jax_dynemb._src.files.integrity import FORMAT_VERSION, MIXED_INDEX_VERSION
-from jax_dynemb._src.files.live import check_collection, live_table
+from jax_dynemb._src.files.live import collection_of, live_table
 from jax_dynemb._src.files.safetensors.counts import counts_of_table
 from jax_dynemb._src.files.safetensors.perfect_hash import MIXED, perfect_hash
 from jax_dynemb._src.files.safetensors.row_formats import RowFormat, row_format
 from jax_dynemb._src.files.safetensors.sort import Columns, SortedRows
 from jax_dynemb._src.files.safetensors.tensor_file import TensorFile, write_manifest
 from jax_dynemb._src.rows import Schema, StoredTable
-from jax_dynemb._src.table import Tables
 
 # The keys of the two rows behind the last: that of padding, and of an unknown id.
 EXTRA_KEYS = np.array([-1, -2], np.int64)
@@ -30,8 +29,8 @@ _MAX_ROWS = 2**30  # what the hash can tell apart
 
 def safetensors(
     path: str | os.PathLike[str],
-    coll: Tables,
-    state: States,
+    coll: Any,
+    state: States | None = None,
     *,
     dtype: Any = "float32",
     tables: Iterable[str] | None = None,
@@ -56,8 +55,8 @@ def safetensors(
 
     Args:
       path: a new directory.
-      coll: the tables.
-      state: their state.
+      coll: the tables; or a module with one collection, such as ``model.sparse``.
+      state: their state; None of a module, which has it.
       dtype: of the stored rows: "float32", "bfloat16", or "int8" or "int4" with a
         scale for each row.
       tables: names; all if None.
@@ -74,10 +73,10 @@ def safetensors(
     Raises:
       FileExistsError: the path is there already.
       RuntimeError: the state was donated to an earlier call.
-      TypeError: ``coll`` is no ``Tables``.
+      TypeError: ``coll`` is neither ``Tables`` nor a module.
       ValueError: unknown ids have no single row, or an unknown dtype or table.
     """
-    check_collection("safetensors", coll, state)
+    coll, state = collection_of("safetensors", coll, state)
     names = coll.tables if tables is None else tables
     if unknown := sorted(set(names) - set(coll.tables)):
         raise ValueError(f"tables {unknown} are not among {sorted(coll.tables)}")

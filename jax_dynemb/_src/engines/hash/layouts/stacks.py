@@ -197,6 +197,7 @@ _OWN = {
     "capacity",
     "pooling",
     "pooling_factors",
+    "padding_id",
     "sharding",
     "max_capacity",
     "grow_at",
