@@ -13,7 +13,7 @@ from typing import Any
 
 from jax_dynemb._src.engines import States
 from jax_dynemb._src.files.integrity import Part, newest
-from jax_dynemb._src.files.live import check_collection, check_whole
+from jax_dynemb._src.files.live import check_whole, collection_of
 from jax_dynemb._src.is_whole import is_whole
 from jax_dynemb._src.serving.capture import (
     Captured,
@@ -177,7 +177,7 @@ class Publisher:
     _skipped_rows = False
 
     def _publish(self, state: States, dense: Any, step: int) -> bool:
-        check_collection("Publisher.step", self._coll, state)
+        collection_of("Publisher.step", self._coll, state)
         if not is_whole(step) or step < 0:
             raise ValueError(f"Publisher: step={step!r} must be a whole number from 0.")
         step = int(step)
