@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Subscribers hold what the training program held at the moment of a part."""
 
+import dataclasses
 import functools
 import json
 
@@ -12,17 +13,19 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb._src.files.integrity import newest, numbers_in
+from meshes import mesh_of
 
 IDS = 3000
 
 
-def tables(**fields):
+def tables(mesh=None, **fields):
     shared = {"optimizer": jde.optim.sgd(1.0), "log_removed": 1 << 13} | fields
     return jde.Tables(
         [
             jde.TableConfig("a", 8, 1024, **shared),
             jde.TableConfig("b", 16, 512, **shared | {"score_strategy": "lfu"}),
-        ]
+        ],
+        mesh=mesh,
     )
 
 
@@ -309,3 +312,36 @@ def test_a_smaller_replica_is_refused_and_serves_on(tmp_path):
         with pytest.raises(ValueError, match="capacity of the publisher's"):
             served.update()
         assert served.version().number == 1
+
+
+@pytest.mark.parametrize("sharding", ["row_wise", "replicated", "table_wise"])
+def test_a_mesh_publishes_for_one_device(tmp_path, sharding):
+    coll = tables(mesh=mesh_of(4), sharding=sharding)
+    run = Training(coll)
+    with jde.serving.Publisher(coll, tmp_path, snapshot_every=3) as publisher:
+        for _ in range(5):
+            run.step()
+            run.publish(publisher)
+            publisher.flush()
+    served = jde.serving.Subscriber(tmp_path, tables(), interval=0)
+    assert served.version().step == 5
+    same_rows(coll, run.state, served)
+
+
+def test_rows_in_host_memory_are_published(tmp_path):
+    tier = jde.tiers.host(hbm_rows=256)
+    config = jde.TableConfig("a", 8, 2048, tier=tier, log_removed=4096)
+    coll = jde.Tables([config])
+    state = coll.init(0)
+    draw = np.random.default_rng(0)
+    plain = jde.Tables([dataclasses.replace(config, tier=None)])
+    with jde.serving.Publisher(coll, tmp_path) as publisher:
+        for value in range(6):
+            ids = {"a": jde.ids(draw.integers(0, IDS, 150))}
+            state = step_of(coll)(state, ids, float(value))
+            publisher.step(state)
+            publisher.flush()
+    served = jde.serving.Subscriber(tmp_path, plain, interval=0)
+    ids = {"a": jde.ids(np.arange(IDS))}
+    want = coll.find(state, ids)[0]["a"]
+    np.testing.assert_array_equal(served.find(ids)["a"], want)

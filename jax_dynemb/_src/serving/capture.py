@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a publisher has copied of a state: small arrays, changed rows, dense ones."""
+"""Copies what a publisher needs of a state: small arrays, changed rows, dense ones."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def copied_dense(dense: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Changes:
-    """What changed in one table, on the host.
+    """Holds what changed in one table, on the host.
 
     Attributes:
       mark: where it ends.
@@ -135,9 +135,8 @@ def changes_of(
     """Waits for the copies of a table and sorts its changes.
 
     Returns:
-      The changes; or how many rows changed on one shard, if that is more than the
-      buffers have; or None where a history begins, or only a snapshot tells what was
-      removed.
+      The changes. Or how many rows changed on one shard, if the buffers have fewer.
+      Or None where a history begins, or only a snapshot tells what was removed.
     """
     mark = mark_of(coll, captured.counted, name, since)
     if not continues(name, since, mark):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a publication: writes parts, holds the lease, removes old parts."""
+"""Writes the parts of a publication, holds its lease, and removes old parts."""
 
 from __future__ import annotations
 

@@ -42,9 +42,10 @@ class Publisher:
     """Publishes tables in a folder while they are trained.
 
     A call of ``step`` starts copies on the device and returns. A thread waits for them,
-    and writes a segment with the rows that changed and the keys that left. Subscribers
-    apply whole segments in order, so what they serve is one moment of the training. If
-    the thread is behind, a call does nothing, and the next segment has more rows.
+    and writes a segment with the rows that changed and the keys that were removed.
+    Subscribers apply whole segments in order, so what they serve is one moment of the
+    training. If the thread is behind, a call does nothing, and the next segment has
+    more rows.
 
     A snapshot holds whole tables: a subscriber begins with one. The first one is
     written in the call that begins a history, which waits for it. Later ones are made
@@ -144,7 +145,7 @@ class Publisher:
                     return
 
     def stats(self) -> dict[str, int]:
-        """Counts calls, segments, calls that found the thread at work, and the number.
+        """Counts calls, segments, calls that found the thread busy, and the number.
 
         The number is that of the newest part in the folder.
         """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a publisher writes and a subscriber reads: snapshots and segments in a folder.
+"""Reads what a publisher writes into a folder: snapshots and segments.
 
 ``snapshot-<n>`` holds whole tables, ``segment-<n>`` what changed between n - 1 and n. A
 directory has its name when it is complete. Its ``publication.json`` names the one
