@@ -351,8 +351,6 @@ def test_equality_and_mistakes():
     both = [jde.Tables(tables(), share_arrays=flag) for flag in (True, False)]
     assert both[0] != both[1]
     assert both[0] == jde.Tables(tables(), share_arrays=True)
-    with pytest.raises(ValueError, match="table_wise"):
-        jde.Tables(tables(), mesh=mesh_of(1), share_arrays=True)
     config = functools.partial(jde.TableConfig, dim=2, capacity=256)
     with pytest.raises(ValueError, match="rename that one"):
         jde.Tables([config("a"), config("b"), config("a+2")], share_arrays=True)
