@@ -14,7 +14,6 @@ import pytest
 import jax_dynemb as jde
 from growth import TABLES, check_growth
 from jax_dynemb.testing import assert_in_place
-from meshes import mesh_of
 from support import (
     HostJagged,
     Twins,

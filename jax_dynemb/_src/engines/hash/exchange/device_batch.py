@@ -31,6 +31,10 @@ from jax_dynemb._src.ops import (
 from jax_dynemb._src.spec import TableSpec
 
 Input = tuple[FeatureLayout, FeatureInput]
+
+# Bytes of a feature's rows up to which it is read with its neighbours: a copy of so few
+# costs less than an operation of its own, and one read compiles sooner than many.
+_READ_TOGETHER = 1 << 16
 T = TypeVar("T")
 
 
@@ -98,11 +102,12 @@ class DeviceBatch:
         """Returns dim and dtype of sums, and what is equal within a run."""
         n, (layout, given) = numbered
         t = _table_number(self, layout)
-        dtype = self.exchange.dtypes[t]
+        dim, dtype = self.exchange.tables[t].dim, self.exchange.dtypes[t]
+        large = layout.num_ids * dim * jnp.dtype(dtype).itemsize > _READ_TOGETHER
+        alone = n if large or given.offsets is not None else -1
         if layout.pooling == "none":
-            return self.exchange.tables[t].dim, dtype, dtype
-        own = n if given.offsets is not None else (layout.bag_size, layout.weighted)
-        return self.exchange.tables[t].dim, "float32", dtype, own
+            return dim, dtype, dtype, alone
+        return dim, "float32", dtype, alone, layout.bag_size, layout.weighted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,7 +255,7 @@ def _pooled(batch: DeviceBatch, run: Run, rows: jax.Array) -> jax.Array:
         return rows
     rows = rows.astype(jnp.float32)
     if given.weights is not None:
-        weights = [each.weights for _, each in run.inputs]
+        weights = [w for _, each in run.inputs if (w := each.weights) is not None]
         rows = rows * jnp.concatenate(weights)[:, None]
     if given.offsets is not None:
         return sum_bags(batch.exchange.tables[run.tables[0]], rows, given.offsets)

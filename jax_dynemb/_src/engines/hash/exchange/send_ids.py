@@ -269,8 +269,8 @@ def _end_of(
 ) -> Int32[Array, "tables shards"]:
     """Finds the end of the numbers from ``begin`` on for which a condition holds.
 
-    Distinct ids are in order of their hashes, so it holds for the first ones. Of every
-    few it is asked for the last one, then for each of those where it ends.
+    Distinct ids are in order of their hashes, so it holds for the first ones. It is
+    evaluated for the last one of every few, then for the few in which it ends.
 
     Args:
       holds: of numbers int32[tables, shards, n].

@@ -144,9 +144,7 @@ def grown(
     return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *blocks)
 
 
-def _groups(
-    stacks: Sequence[Stack], most_bytes: int | None
-) -> Iterator[list[Stack]]:
+def _groups(stacks: Sequence[Stack], most_bytes: int | None) -> Iterator[list[Stack]]:
     """Groups stacks whose arrays have one width, within the bounds of an array."""
     alike: dict[object, list[Stack]] = {}
     for stack in stacks:

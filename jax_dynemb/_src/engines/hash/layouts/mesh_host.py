@@ -108,9 +108,7 @@ class MeshHost(MeshParts):
             **rows,
         )
 
-    def _evenly(
-        self, parts: Sequence[tuple[int, int]], array: jax.Array
-    ) -> jax.Array:
+    def _evenly(self, parts: Sequence[tuple[int, int]], array: jax.Array) -> jax.Array:
         """Leaves out the last buckets, which are empty, and cuts the others evenly.
 
         Args:

@@ -113,7 +113,9 @@ class Stack:
     def counter_rows(self, table: str) -> Any:
         """Finds the rows of counters that belong to a table, copies included."""
         if self.within is not None:
-            return self._on_all_shards(self.within.counter_rows, self.local.own_counters)
+            return self._on_all_shards(
+                self.within.counter_rows, self.local.own_counters
+            )
         if len(self.tables) == 1:
             return self.local.own_counters
         rows, place = self.local.counter_rows * self.width, self.block_of(table)
@@ -136,7 +138,7 @@ class Stack:
         return [slice(begin, begin + count) for begin in begins]
 
     def _on_all_shards(self, size: int, own: slice, most: int | None = None) -> Any:
-        """Numbers what a table has on all shards, each of which has ``size`` of them."""
+        """Numbers what a table has on all shards; each of these has ``size``."""
         if self.shards == 1:
             return own
         begins = size * np.arange(self.shards)[:, None]
