@@ -182,8 +182,13 @@ class TableSpec:
     @functools.cached_property
     def first_slot(self) -> int:
         """The table's first slot in its arrays."""
+        return self.bucket_range[0] * _ffi.constants()["bucket_capacity"]
+
+    @functools.cached_property
+    def bucket_range(self) -> tuple[int, int]:
+        """The table's first bucket in the arrays of a shard, and its end."""
         first = 0 if self.block is None else self.block.first_bucket
-        return first * _ffi.constants()["bucket_capacity"]
+        return first, first + self.local_buckets
 
     @functools.cached_property
     def state_name(self) -> str:

@@ -48,9 +48,8 @@ def test_they_equal_one_device(devices):
     for step in range(2):
         twins.train(batch(step), seed=step)
     twins.check()
-    for name, buckets in (("small", 2), ("large", 16)):
-        of_each = -(-buckets // devices)
-        assert twins.state[name].index.shape[0] == devices * of_each
+    of_each = -(-2 // devices) + -(-16 // devices)
+    assert twins.state["small+1"].index.shape[0] == devices * of_each
     if devices != 6:  # the others compile no more programs
         return
     twins.find(batch(5))
@@ -87,7 +86,10 @@ def test_growth_moves_buckets_to_their_owners(devices):
     twins.check()
     twins.train(batch(1, 60), seed=1)
     twins.check()
-    assert twins.state["large"].index.shape[0] == devices * -(-32 // devices)
+    assert twins.coll.tables["large"].num_buckets == 32
+    buckets = [config.num_buckets for config in twins.coll.tables.values()]
+    of_each = sum(-(-n // devices) for n in buckets)
+    assert twins.state["small+1"].index.shape[0] == devices * of_each
 
 
 def arrays_of(folder: Path) -> dict[str, np.ndarray]:

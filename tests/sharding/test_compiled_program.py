@@ -58,7 +58,7 @@ def test_a_step_is_in_place_with_three_exchanges():
     assert loops == {"all-to-all": 5, "all-reduce": 8}
 
 
-BATCH = 512  # a row has 192 bytes or more, so nothing else is as large as rows
+BATCH = 4096  # a row has 192 bytes or more, so nothing else is as large as rows
 
 
 def step_with_given_gradients(coll: jde.Tables) -> str:

@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec
 import jax_dynemb as jde
 from jax_dynemb._src.engines.hash.exchange import buffers as _buffers
 from jax_dynemb._src.engines.hash.exchange.buffers import BufferField, ExchangeBuffers
+from jax_dynemb._src.engines.hash.exchange.places import Places
 from jax_dynemb.testing import assert_in_place
 from meshes import collectives, mesh_of
 from support import Twins
@@ -76,7 +77,11 @@ def test_rows_are_where_they_were_put(wire):
         np.testing.assert_array_equal(wire.part(n, array), given[n])
         rows = np.asarray(given[n], np.float32).reshape(-1, piece.dim)
         numbers = [*range(len(rows))][::-1] + [SHARDS * 7]  # the last is nowhere
-        got = wire.rows_at(n, array, jnp.array(numbers, jnp.int32))
+        owner, number = np.divmod(np.array(numbers, np.int32), max(1, piece.rows))
+        live = owner < SHARDS
+        table = np.full_like(owner, n)
+        places = Places(*map(jnp.asarray, (owner, table, number, live)))
+        got = wire.rows_at([(n, len(numbers))], arrays, places)
         assert got.dtype == piece.dtype
         expected = np.concatenate([rows[::-1], np.zeros((1, piece.dim))])
         np.testing.assert_array_equal(np.asarray(got, np.float32), expected)

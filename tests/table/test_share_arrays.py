@@ -14,7 +14,6 @@ import pytest
 import jax_dynemb as jde
 from growth import TABLES, check_growth
 from jax_dynemb.testing import assert_in_place
-from meshes import mesh_of
 from support import (
     HostJagged,
     Twins,
@@ -351,8 +350,6 @@ def test_equality_and_mistakes():
     both = [jde.Tables(tables(), share_arrays=flag) for flag in (True, False)]
     assert both[0] != both[1]
     assert both[0] == jde.Tables(tables(), share_arrays=True)
-    with pytest.raises(ValueError, match="table_wise"):
-        jde.Tables(tables(), mesh=mesh_of(1), share_arrays=True)
     config = functools.partial(jde.TableConfig, dim=2, capacity=256)
     with pytest.raises(ValueError, match="rename that one"):
         jde.Tables([config("a"), config("b"), config("a+2")], share_arrays=True)

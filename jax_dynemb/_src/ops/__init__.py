@@ -81,7 +81,7 @@ from jax_dynemb._src.ops.stamps import check_stamps as check_stamps
 from jax_dynemb._src.ops.stamps import fit_together as fit_together
 from jax_dynemb._src.ops.stamps import is_readable as is_readable
 from jax_dynemb._src.ops.stamps import join_stamps as join_stamps
-from jax_dynemb._src.ops.stamps import stamp_of as stamp_of
+from jax_dynemb._src.ops.stamps import stamps_of as stamps_of
 from jax_dynemb._src.ops.state import TableState as TableState
 from jax_dynemb._src.ops.state import add_to_counter as add_to_counter
 from jax_dynemb._src.ops.state import array_shapes as array_shapes

@@ -24,7 +24,8 @@ def call_batches(
     """Cuts a call into calls of one wave and row format, up to the largest size.
 
     Nearly always it is one. The features of a table stay together, since its update is
-    one. Yields indices of some tables, and of their features, each in the order given.
+    one, and tables that share arrays are neighbours. Yields indices of some tables, and
+    of their features, otherwise in the order given.
     """
     limits = _ffi.constants()
     most_tables = most_tables or limits["max_tables"]
@@ -33,7 +34,9 @@ def call_batches(
         features_of[name].append(index)
     some: Indices = []
     features: Indices = []
-    for index, table in enumerate(tables):
+    arrays = [table.state_name for table in tables]
+    for index in sorted(range(len(tables)), key=lambda n: arrays.index(arrays[n])):
+        table = tables[index]
         own = features_of[table.name]
         if len(own) > limits["max_features"]:
             raise ValueError(
@@ -57,6 +60,6 @@ def call_batches(
 
 def rows_of(per_table: jax.Array, some: Indices) -> jax.Array:
     """Selects the rows of an array [tables, ...] that belong to a call."""
-    if len(some) == per_table.shape[0]:
+    if some == [*range(per_table.shape[0])]:
         return per_table
     return per_table[np.array(some, int)]

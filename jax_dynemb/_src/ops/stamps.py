@@ -144,17 +144,22 @@ def _same(a: Any, b: Any) -> Any:
     return (a[..., 0] == b[..., 0]) & (a[..., 1] == b[..., 1])
 
 
-def stamp_of(counters: jax.Array) -> jax.Array:
-    """Returns the stamp of the lookup that left counters uint32[rows, counters, 2]."""
+def stamps_of(counters: jax.Array, rows: Sequence[int]) -> jax.Array:
+    """Returns the stamps of the lookups that left counters, uint32[tables, 8].
+
+    Args:
+      counters: uint32[rows, counters, 2] of one or several tables.
+      rows: the first of each table.
+    """
     run, moment, nonce, nonces = (
         _ffi.code("counters", name) for name in ("stamp", "moment", "nonce", "nonces")
     )
-    ring = counters[0, nonces:]
-    place = (counters[0, moment, 0] - 1) % ring.shape[0]
-    before = jax.lax.dynamic_index_in_dim(ring, place, keepdims=False)
-    return jnp.concatenate(
-        [counters[0, run], counters[0, moment], counters[0, nonce], before]
-    )
+    own = counters[np.array(rows)]
+    ring = own[:, nonces:]
+    place = (own[:, moment, 0] - 1) % ring.shape[1]
+    before = jnp.take_along_axis(ring, place.astype(jnp.int32)[:, None, None], axis=1)
+    latest = [own[:, run], own[:, moment], own[:, nonce], before[:, 0]]
+    return jnp.concatenate(latest, axis=1)
 
 
 def check_stamps(
@@ -169,14 +174,12 @@ def check_stamps(
     given: dict[str, list[np.ndarray]] = {}
     for one in stamps:
         for array, names in zip(one.rows, one.names, strict=True):
-            words = np.asarray(array).reshape(-1, array.shape[-2], WORDS)
-            begin = 0
-            for name in names:
+            shards = array.shape[-2] // len(names)  # one after the other
+            words = np.asarray(array).reshape(-1, shards, len(names), WORDS)
+            for n, name in enumerate(names):
                 if name not in own:
                     own[name] = counters[name].read(array)
-                end = begin + len(own[name])
-                given.setdefault(name, []).append(words[:, begin:end])
-                begin = end
+                given.setdefault(name, []).append(words[:, :, n])
     for name, several in given.items():
         together = np.concatenate(several)
         for shard, mine in enumerate(own[name]):

@@ -109,7 +109,7 @@ def sketch_of(coll: Declared, name: str, state: TableState) -> np.ndarray:
       uint32[num_buckets, words].
     """
     assert state.sketch is not None  # the config has a rule
-    return on_host(state.sketch)[_places(coll, name)[0]]
+    return on_host(state.sketch)[coll.hash_engine.stack_of(name).buckets_of(name)[0]]
 
 
 def _write(
@@ -118,17 +118,9 @@ def _write(
     """Writes the counter of a table into its part of the arrays."""
     assert state.sketch is not None  # the config has a rule
     whole = np.array(on_host(state.sketch))
-    for place in _places(coll, name):
-        whole[place] = counter
+    for buckets in coll.hash_engine.stack_of(name).buckets_of(name):
+        whole[buckets] = counter
     sketch = jax.make_array_from_callback(
         whole.shape, state.sketch.sharding, whole.__getitem__
     )
     return dataclasses.replace(state, sketch=sketch)
-
-
-def _places(coll: Declared, name: str) -> list[slice]:
-    """The buckets of a table in its arrays; each part with some columns has all."""
-    extent, buckets = coll.engine.extent(name), coll.tables[name].num_buckets
-    first = extent.get("first_bucket", 0) + extent.get("place", 0) * buckets
-    begins = (first + p * buckets for p in range(extent.get("column_parts", 1)))
-    return [slice(begin, begin + buckets) for begin in begins]

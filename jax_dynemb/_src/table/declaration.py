@@ -69,11 +69,6 @@ def check_mesh(mesh: Any, axis: Any, axis_name: Any, share_arrays: bool | None) 
             f"axis_name={axis_name!r} takes the place of mesh= and axis=; with a "
             "mesh, which works inside a shard_map too, write axis=..."
         )
-    if share_arrays and (mesh is not None or axis_name is not None):
-        raise ValueError(
-            "share_arrays=True is for one device. On a mesh tables of one shape "
-            "share arrays if their TableConfig has sharding='table_wise'."
-        )
 
 
 def check_plan(plan: Any, mesh: Any, axis_name: Any) -> None:

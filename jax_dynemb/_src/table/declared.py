@@ -86,7 +86,7 @@ class Declared:
 
     @property
     def share_arrays(self) -> bool | None:
-        """Whether tables share arrays on one device, as given; False on a mesh."""
+        """Whether tables share arrays, as given."""
         return self.engine.share_arrays
 
     @property
@@ -101,6 +101,10 @@ class Declared:
           tables: one config a table.
         """
         return self._with_engine(self.engine.with_configs(tables))
+
+    def with_own_arrays(self) -> Self:
+        """Holds the hash tables alone, on the same devices, none in shared arrays."""
+        return self._with_engine(self.hash_engine.with_own_arrays())
 
     def _with_engine(self, engine: LookupEngine) -> Self:
         new = object.__new__(type(self))

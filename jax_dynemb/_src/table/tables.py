@@ -78,10 +78,11 @@ class Tables(Operations, Departures, Replication, Portable):
           exchange_pooled: what travels between devices for pooled features: the
             distinct "rows" of a device, or "sums", one a bag from each device. "auto"
             takes what moves fewer bytes in the batches of a call; see ``plan``.
-          share_arrays: on one device, tables of one dim, param_dtype and kind of
-            optimizer state share arrays, like TorchRec's table-batched embeddings.
-            Results are the same, and a step costs the host less, since jit pays for
-            each array in and out. ``state_name(table)`` names the arrays in the state.
+          share_arrays: tables of one dim, param_dtype and kind of optimizer state share
+            arrays, like TorchRec's table-batched embeddings; on a mesh, those that are
+            row-wise. Results are the same, and a step costs the host less, since jit
+            pays for each array in and out. ``state_name(table)`` names the arrays in
+            the state.
             None: up to 4 GiB share, which bounds what ``grow`` copies of other tables.
             True: no bound. False: each table has arrays of its own, under its name.
           plan: on a mesh, the shardings of some tables, instead of those in their
@@ -103,7 +104,12 @@ class Tables(Operations, Departures, Replication, Portable):
         if mesh is not None or axis_name is not None:
             axes = axis if axis_name is None else axis_name
             placement = make_placement(
-                mesh, axes, exchange_factor, exchange_dtype, exchange_pooled
+                mesh,
+                axes,
+                exchange_factor,
+                exchange_dtype,
+                exchange_pooled,
+                share_arrays,
             )
         self.engine = _declaration.engine_of(configs, placement, share_arrays, plan)
         if any(config.tier for config in self.engine.catalog.dynamic.values()):

@@ -14,6 +14,7 @@ from jax_dynemb._src.engines.hash.layouts import Stack as Stack
 from jax_dynemb._src.engines.hash.layouts import by_shape as by_shape
 from jax_dynemb._src.engines.hash.layouts import cut_into_blocks as cut_into_blocks
 from jax_dynemb._src.engines.hash.layouts import make_placement as make_placement
+from jax_dynemb._src.engines.hash.layouts import own_block as own_block
 from jax_dynemb._src.engines.hash.plan import Plan as Plan
 from jax_dynemb._src.engines.hash.plan import TablePlan as TablePlan
 from jax_dynemb._src.engines.hash.plan import bytes_of as bytes_of

@@ -42,6 +42,11 @@ class HashEngine(Lookups, Updates, Rows, WholeTables):
     def with_configs(self, configs: Iterable[TableConfig]) -> Self:
         return self.of(Catalog(tuple(configs)), self.layout)
 
+    def with_own_arrays(self) -> Self:
+        """Holds the same tables on the same devices, none in shared arrays."""
+        layout = dataclasses.replace(self.layout, share_arrays=False)
+        return self.of(self.catalog, layout)
+
     @property
     def placement(self) -> Placement | None:
         """Returns the mesh, and where the tables lie on it; None on one device."""
@@ -49,5 +54,5 @@ class HashEngine(Lookups, Updates, Rows, WholeTables):
 
     @property
     def share_arrays(self) -> bool | None:
-        """Returns whether tables share arrays on one device, see ``jde.Tables``."""
-        return self.layout.share_arrays if isinstance(self.layout, OneDevice) else False
+        """Returns whether tables share arrays, see ``jde.Tables``."""
+        return self.layout.share_arrays

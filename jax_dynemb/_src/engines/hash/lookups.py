@@ -41,7 +41,7 @@ from jax_dynemb._src.ops import (
     halved_sketches,
     one_row_each,
     prepare,
-    stamp_of,
+    stamps_of,
 )
 from jax_dynemb._src.spec import TableSpec
 
@@ -301,6 +301,12 @@ def _with_malformed(
 
 def _stamps(used: Sequence[Stack], states: States) -> Stamps:
     """Reads from the states the stamps that kernels have left there."""
-    names = [stack.name for stack in used]
-    rows = tuple(stamp_of(states[name].counters)[None] for name in names)
-    return Stamps(rows, tuple((name,) for name in names))
+    by_name: dict[str, list[Stack]] = {}
+    for stack in used:
+        by_name.setdefault(stack.state_name, []).append(stack)
+    rows = tuple(
+        stamps_of(states[name].counters, [s.local.first_row for s in stacks])
+        for name, stacks in by_name.items()
+    )
+    names = (tuple(s.name for s in stacks) for stacks in by_name.values())
+    return Stamps(rows, tuple(names))

@@ -62,13 +62,13 @@ class WholeTables(HashTables):
     def extent(self, table: str) -> Mapping[str, Any]:
         return self.stack_of(table).extent(table)
 
-    def counter_rows(self, table: str) -> slice:
+    def counter_rows(self, table: str) -> Any:
         return self.stack_of(table).counter_rows(table)
 
     def counted(self, state: States, table: str) -> TableState:
         stack = self.stack_of(table)
         arrays, rows = state[stack.state_name], stack.first_counter_rows(table)
-        if rows == slice(None) and isinstance(self.layout, OneDevice):
+        if isinstance(self.layout, OneDevice) and rows == slice(None):
             return arrays
         counters: Any = on_host(arrays.counters)[rows]
         return dataclasses.replace(arrays, counters=counters)
@@ -129,7 +129,7 @@ class WholeTables(HashTables):
         specs = (layout.state_spec(used[0]),)
         bare = layout.state_spec(used[0], homes=False)
         split = layout.mapped(body, specs, bare)(arrays)
-        return layout.shared_anew(used[0], by_stack[used[0].name], split)
+        return layout.shared_anew(used, by_stack, split)
 
     def grow_homes(
         self, before: TableState, after: TableState, factors: Mapping[str, int]

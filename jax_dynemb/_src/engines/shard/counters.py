@@ -88,7 +88,7 @@ def stats(
     return {f"{table.name}/{name}": value for name, value in result.items()}
 
 
-def counter_values(state: TableState, own: slice = slice(None)) -> dict[str, int]:
+def counter_values(state: TableState, own: Any = slice(None)) -> dict[str, int]:
     """All counters of a table; waits for the device.
 
     Events are the sum over all shards; other numbers are the same in each of them.
@@ -136,7 +136,7 @@ def counter_totals(counters: np.ndarray) -> dict[str, int]:
 
 
 def set_counters(
-    state: TableState, numbers: Mapping[str, int], rows: slice = slice(None)
+    state: TableState, numbers: Mapping[str, int], rows: Any = slice(None)
 ) -> TableState:
     """Writes some counters of a table; traced or not.
 
@@ -144,17 +144,16 @@ def set_counters(
       state: its arrays.
       numbers: below 2**64, by name; those of a program that counted something else are
         passed over.
-      rows: of the array of counters, those of the table. Events are written in the
-        first, other numbers in each.
+      rows: of the array of counters, those of the table, a slice or their numbers.
+        Events are written in the first, other numbers in each.
     """
     names = _ffi.constants()["counters"]
     words = np.zeros(state.counters.shape, np.uint32)
-    is_set = np.zeros(words.shape, bool)
+    is_set, of_table = np.zeros(words.shape, bool), np.arange(words.shape[0])[rows]
     for name in numbers.keys() & {*names}:
         column = names.index(name)
         is_set[rows, column] = True
-        first = slice(rows.start, (rows.start or 0) + 1)
-        own = first if name in EVENTS else rows
+        own = of_table[:1] if name in EVENTS else of_table
         words[own, column] = np.array([numbers[name]], np.uint64).view(np.uint32)
     # Elementwise, which a mesh with explicit axes takes as it is.
     counters = jnp.where(is_set, words, state.counters)

@@ -179,20 +179,25 @@ def _clock_after(
     return dataclasses.replace(state, counters=counters)
 
 
-def same_clock(state: TableState, axes: tuple[str, ...], here: Any) -> TableState:
+def same_clock(
+    table: TableSpec, state: TableState, axes: tuple[str, ...], here: Any
+) -> TableState:
     """The latest clock of the shards that have the table; inside shard_map.
 
     Args:
+      table: as a shard sees it.
       state: of this shard.
       axes: of the mesh.
       here: bool[], whether this shard has the table.
     """
     number = _ffi.code("counters", "clock")
-    low, high = jnp.where(here, state.counters[0, number], jnp.uint32(0))
+    first, rows = table.first_row, table.own_counters
+    low, high = jnp.where(here, state.counters[first, number], jnp.uint32(0))
     latest = jax.lax.pmax(high, axes)
     low = jax.lax.pmax(jnp.where(high == latest, low, jnp.uint32(0)), axes)
     clock = jnp.stack([low, latest])
-    return dataclasses.replace(state, counters=state.counters.at[:, number].set(clock))
+    counters = state.counters.at[rows, number].set(clock)
+    return dataclasses.replace(state, counters=counters)
 
 
 def checked(

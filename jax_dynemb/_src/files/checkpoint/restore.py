@@ -15,6 +15,7 @@ import numpy as np
 
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.admission import Frequency
+from jax_dynemb._src.files.checkpoint import apart as _apart
 from jax_dynemb._src.files.checkpoint import below as _below
 from jax_dynemb._src.files.checkpoint import checksums as _checksums
 from jax_dynemb._src.files.checkpoint import compare as _compare
@@ -116,6 +117,8 @@ def restore(
     leaves, places = room.leaves, room.places
     given = _shardings.placed(leaves, places, tables)
     free = _shardings.uncommitted(leaves, places, tables)
+    own = _apart.targets(given, places, saved.fields["tables"])
+    whole, together_at, given, places = given, places, own.leaves, own.places
     leaves, longer = _uneven.targets(_tiers.targets(given, places), places)
     trains = _tree.train_counters(tree)
     plan = _compare.plan(saved.schemas, saved.fields, leaves, places, trains, strict)
@@ -129,7 +132,8 @@ def restore(
     if verify:
         later = functools.partial(_is_piece_of, large)
         together(_checksums.verify_checksums, item, later)
-    _read_directly(saved.folder, leaves, plan, large, longer, verify, room.freed)
+    freed = [*room.freed, *own.replaced]
+    _read_directly(saved.folder, leaves, plan, large, longer, verify, freed)
     leaves = _uneven.as_given(leaves, given, places, plan.directly)
     drawn = new_run(any(map(is_shared, leaves.values())))
     _extend_lineages(leaves, places, plan, drawn)
@@ -148,6 +152,7 @@ def restore(
     notes += carry_counts(saved, leaves, places, plan)
     for table, store in below.items():
         notes += _with_store(saved, leaves, places[table], table, store, plan)
+    leaves = _apart.together(leaves, whole, together_at)
     room.take()
     return Restored(step, _tree.unflatten(leaves, how), tuple(notes))
 

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 from jax_dynemb._src.engines import shard
+from jax_dynemb._src.files.checkpoint import apart as _apart
 from jax_dynemb._src.files.checkpoint import below as _below
 from jax_dynemb._src.files.checkpoint import tiers as _tiers
 from jax_dynemb._src.files.checkpoint import tree as _tree
@@ -126,6 +127,9 @@ def save(
     if feed is not None:
         _finished(path)  # else a crash could leave a checkpoint whose commit is gone
     tags = _below.commit(feed, tree, places, step)
+    own = _apart.saved(leaves, places)
+    leaves, places = own.leaves, own.places
+    check_names(leaves)
     leaves, rows = _uneven.plain(_tiers.plain(leaves, places), places)
     stored = {
         at: jax.ShapeDtypeStruct((rows[at], *leaf.shape[1:]), leaf.dtype)

@@ -16,7 +16,7 @@ import numpy as np
 from jax_dynemb._src import ops
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines import States
-from jax_dynemb._src.engines.hash import Stack
+from jax_dynemb._src.engines.hash import Stack, own_block
 from jax_dynemb._src.engines.shard import Rule, Shards, joined_counters
 from jax_dynemb._src.files.live import collection_of
 from jax_dynemb._src.ops import (
@@ -163,6 +163,7 @@ def _on_one_device(
             joined = _columns_joined(shards, device)
             states[name] = joined if packed is None else _packed(joined, packed)
         else:
+            shards = [(spec, own_block(spec, part)) for spec, part in shards]
             if packed is not None:  # before they are moved: fewer bytes
                 shards = [(spec, _packed(part, packed)) for spec, part in shards]
             states[name] = _rows_joined(shards, device)

@@ -22,9 +22,15 @@ from jax_dynemb._src.engines.hash.exchange.device_batch import make_batch as mak
 from jax_dynemb._src.engines.hash.exchange.device_batch import mean_scale as mean_scale
 from jax_dynemb._src.engines.hash.exchange.device_batch import zero_sums as zero_sums
 from jax_dynemb._src.engines.hash.exchange.exchange_layout import (
+    ExchangeLayout as ExchangeLayout,
+)
+from jax_dynemb._src.engines.hash.exchange.exchange_layout import (
     capacity_of as capacity_of,
 )
 from jax_dynemb._src.engines.hash.exchange.exchange_layout import wire_of as wire_of
+from jax_dynemb._src.engines.hash.exchange.places import Places as Places
+from jax_dynemb._src.engines.hash.exchange.places import RoundRange as RoundRange
+from jax_dynemb._src.engines.hash.exchange.places import places_of as places_of
 from jax_dynemb._src.engines.hash.exchange.pooled_batch import (
     PooledBatch as PooledBatch,
 )
@@ -68,12 +74,10 @@ from jax_dynemb._src.engines.hash.exchange.rounds import whole_range as whole_ra
 from jax_dynemb._src.engines.hash.exchange.route import Route as Route
 from jax_dynemb._src.engines.hash.exchange.route import route as route
 from jax_dynemb._src.engines.hash.exchange.send_ids import IdNumbers as IdNumbers
-from jax_dynemb._src.engines.hash.exchange.send_ids import RoundRange as RoundRange
 from jax_dynemb._src.engines.hash.exchange.send_ids import (
     exchange_arrays as exchange_arrays,
 )
 from jax_dynemb._src.engines.hash.exchange.send_ids import ids_by_table as ids_by_table
-from jax_dynemb._src.engines.hash.exchange.send_ids import places_of as places_of
 from jax_dynemb._src.engines.hash.exchange.send_ids import (
     saturating_sums as saturating_sums,
 )

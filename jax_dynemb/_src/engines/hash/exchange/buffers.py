@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb._src.engines.hash.exchange.places import Places
 from jax_dynemb._src.ops import RowView
 
 _ALIGNMENT = 16  # bytes, of a piece: so that kernels may move vectors
@@ -167,32 +169,55 @@ class ExchangeBuffers:
         part = array.reshape(self.shards, -1)[:, where.offset : end]
         return part.reshape(self.shards, piece.rows, piece.dim)
 
-    def rows_at(self, n: int, array: jax.Array, numbers: jax.Array) -> jax.Array:
-        """Reads some rows of a piece; zeros for numbers that are too large.
+    def rows_at(
+        self,
+        pieces: Sequence[tuple[int, int]],
+        arrays: Sequence[jax.Array],
+        places: Places,
+    ) -> jax.Array:
+        """Reads the row of each id, zeros where it has none: one read for an array.
 
         Args:
-          n: number of the piece.
-          array: that it lies in.
-          numbers: int32[k], of rows; those of a device follow those of the one before.
+          pieces: of one dim, in the order of the ids: numbers, and how many ids.
+          arrays: of each piece of the exchange, that it lies in.
+          places: of the ids; ``table`` is the number of their piece.
         """
-        piece, where = self.pieces[n], self.views[n]
-        if piece.rows == 0:
-            return jnp.zeros((numbers.shape[0], piece.dim), piece.dtype)
+        parts, begin = [], 0
+        for _, run in itertools.groupby(pieces, lambda p: self.views[p[0]].array):
+            some = list(run)
+            end = begin + sum(count for _, count in some)
+            first = some[0][0]
+            if arrays[first].size > 0:
+                mine = [n for n, _ in some]
+                part = self._read(mine, arrays[first], places.cut(begin, end))
+            else:
+                piece = self.pieces[first]
+                part = jnp.zeros((end - begin, piece.dim), piece.dtype)
+            parts.append(part)
+            begin = end
+        return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+    def _read(
+        self, numbers: Sequence[int], array: jax.Array, places: Places
+    ) -> jax.Array:
+        """Reads rows of some pieces in one array."""
+        dim, stride = self.pieces[numbers[0]].dim, self.views[numbers[0]].stride
+        offsets = np.zeros(len(self.views), int)
+        offsets[numbers] = [self.views[n].offset for n in numbers]
         # The largest unit in which all rows can be counted: a row, if dims are equal.
-        unit = math.gcd(where.offset, where.stride, piece.dim)
-        offset, stride, dim = (
-            x // unit for x in (where.offset, where.stride, piece.dim)
-        )
-        begin = numbers // piece.rows * stride + offset + numbers % piece.rows * dim
+        unit = math.gcd(stride, dim, *offsets.tolist())
+        begin = places.owner * (stride // unit) + places.number * (dim // unit)
+        begin += jnp.array(offsets // unit, jnp.int32)[places.table]
         units = array.reshape(-1, unit)
-        if dim == 1:
+        begin = jnp.where(places.live, begin, units.shape[0])
+        if dim == unit:
             return jnp.take(units, begin, axis=0, mode="fill", fill_value=0)
         rows = jax.lax.gather(
             units,
             begin[:, None],
             jax.lax.GatherDimensionNumbers((1, 2), (), (0,)),
-            (dim, unit),
+            (dim // unit, unit),
             mode=jax.lax.GatherScatterMode.FILL_OR_DROP,
             fill_value=0,
         )
-        return rows.reshape(-1, piece.dim)
+        return rows.reshape(-1, dim)

@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,7 @@ from jax_dynemb._src.engines.hash.exchange.exchange_layout import (
     ExchangeLayout,
     capacity_of,
 )
+from jax_dynemb._src.engines.hash.exchange.places import Places
 from jax_dynemb._src.engines.hash.layouts import Placement
 from jax_dynemb._src.ops import (
     FeatureInput,
@@ -28,6 +31,10 @@ from jax_dynemb._src.ops import (
 from jax_dynemb._src.spec import TableSpec
 
 Input = tuple[FeatureLayout, FeatureInput]
+
+# Bytes of a feature's rows up to which it is read with its neighbours: a copy of so few
+# costs less than an operation of its own, and one read compiles sooner than many.
+_READ_TOGETHER = 1 << 16
 T = TypeVar("T")
 
 
@@ -69,15 +76,64 @@ class DeviceBatch:
             parts.append(default_ if own is None else own)
         return jnp.concatenate(parts)
 
-    def by_feature(self, by_table: Sequence[jax.Array]) -> dict[str, jax.Array]:
-        """Cuts arrays of each table's ids by feature."""
-        begin, result = [0] * len(by_table), {}
-        for layout, _ in self.inputs:
-            t = _table_number(self, layout)
-            end = begin[t] + layout.num_ids
-            result[layout.feature] = by_table[t][begin[t] : end]
-            begin[t] = end
+    def cut(self, per_id: jax.Array) -> list[jax.Array]:
+        """Cuts numbers of all ids by feature, in the order of ``inputs``."""
+        ends = list(itertools.accumulate(layout.num_ids for layout, _ in self.inputs))
+        return [per_id[b:e] for b, e in zip([0, *ends], ends, strict=False)]
+
+    def by_feature(self, per_id: jax.Array) -> dict[str, jax.Array]:
+        """Names the numbers of ids by their features, which all differ."""
+        names = [layout.feature for layout, _ in self.inputs]
+        return dict(zip(names, self.cut(per_id), strict=True))
+
+    @functools.cached_property
+    def runs(self) -> list[Run]:
+        """Groups neighbouring features whose rows are read by the same operations."""
+        result, begin = [], 0
+        for key, run in itertools.groupby(enumerate(self.inputs), self._alike):
+            inputs = [each for _, each in run]
+            end = begin + sum(layout.num_ids for layout, _ in inputs)
+            numbers = [_table_number(self, layout) for layout, _ in inputs]
+            result.append(Run(inputs, numbers, begin, end, key[0], key[1]))
+            begin = end
         return result
+
+    def _alike(self, numbered: tuple[int, Input]) -> tuple[Any, ...]:
+        """Returns dim and dtype of sums, and what is equal within a run."""
+        n, (layout, given) = numbered
+        t = _table_number(self, layout)
+        dim, dtype = self.exchange.tables[t].dim, self.exchange.dtypes[t]
+        large = layout.num_ids * dim * jnp.dtype(dtype).itemsize > _READ_TOGETHER
+        alone = n if large or given.offsets is not None else -1
+        if layout.pooling == "none":
+            return dim, dtype, dtype, alone
+        return dim, "float32", dtype, alone, layout.bag_size, layout.weighted
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Holds neighbouring features of one dim.
+
+    Attributes:
+      inputs: the features; only one of them if bags differ.
+      tables: numbers of their tables.
+      begin: the first of their ids, among all of the batch.
+      end: behind the last one.
+      dim: of a row.
+      dtype: of sums.
+    """
+
+    inputs: list[Input]
+    tables: list[int]
+    begin: int
+    end: int
+    dim: int
+    dtype: str
+
+    @property
+    def bags(self) -> list[int]:
+        """Counts the bags of each feature, or its ids without pooling."""
+        return [layout.num_bags for layout, _ in self.inputs]
 
 
 def make_batch(
@@ -164,14 +220,8 @@ def wire_dtype(placement: Placement, table: TableSpec) -> str:
 
 
 def zero_sums(batch: DeviceBatch) -> list[jax.Array]:
-    """Makes, for each feature, an array to which every round adds its rows."""
-    sums = []
-    for layout, _ in batch.inputs:
-        t = _table_number(batch, layout)
-        table, dtype = batch.exchange.tables[t], batch.exchange.dtypes[t]
-        dtype = dtype if layout.pooling == "none" else "float32"
-        sums.append(jnp.zeros((layout.num_bags, table.dim), dtype))
-    return sums
+    """Makes, for each run of features, an array to which every round adds its rows."""
+    return [jnp.zeros((sum(run.bags), run.dim), run.dtype) for run in batch.runs]
 
 
 def add_rows(
@@ -179,53 +229,55 @@ def add_rows(
     sums: Sequence[jax.Array],
     wire: ExchangeBuffers,
     rows: Sequence[jax.Array],
-    places: Sequence[jax.Array],
+    places: Places,
 ) -> list[jax.Array]:
     """Adds the rows of one round to the features' sums.
 
     Args:
       batch: the features.
-      sums: by feature, what came before.
+      sums: by run, what came before.
       wire: how rows lie in their arrays.
       rows: by table, the array that its rows lie in.
-      places: by table, int32[size]: the place of each id, past the end if none.
+      places: of all ids.
     """
     result = []
-    begin = dict.fromkeys(range(len(places)), 0)
-    for (layout, given), total in zip(batch.inputs, sums, strict=True):
-        t = _table_number(batch, layout)
-        mine = places[t][begin[t] : begin[t] + layout.num_ids]
-        begin[t] += layout.num_ids
-        each = wire.rows_at(t, rows[t], mine)
-        result.append(total + _pooled(batch.exchange.tables[t], layout, given, each))
+    for run, total in zip(batch.runs, sums, strict=True):
+        counts = [layout.num_ids for layout, _ in run.inputs]
+        pieces = list(zip(run.tables, counts, strict=True))
+        each = wire.rows_at(pieces, rows, places.cut(run.begin, run.end))
+        result.append(total + _pooled(batch, run, each))
     return result
 
 
-def _pooled(
-    table: TableSpec, layout: FeatureLayout, given: FeatureInput, rows: jax.Array
-) -> jax.Array:
+def _pooled(batch: DeviceBatch, run: Run, rows: jax.Array) -> jax.Array:
+    layout, given = run.inputs[0]
     if layout.pooling == "none":
         return rows
     rows = rows.astype(jnp.float32)
     if given.weights is not None:
-        rows = rows * given.weights[:, None]
+        weights = [w for _, each in run.inputs if (w := each.weights) is not None]
+        rows = rows * jnp.concatenate(weights)[:, None]
     if given.offsets is not None:
-        return sum_bags(table, rows, given.offsets)
-    return rows.reshape(layout.num_bags, layout.bag_size, table.dim).sum(axis=1)
+        return sum_bags(batch.exchange.tables[run.tables[0]], rows, given.offsets)
+    return rows.reshape(sum(run.bags), layout.bag_size, run.dim).sum(axis=1)
 
 
 def finalize_pooling(
     batch: DeviceBatch, sums: Sequence[jax.Array]
 ) -> list[tuple[jax.Array, jax.Array | None]]:
-    """Returns rows in their dtype, and the factors of a mean."""
+    """Returns rows in their dtype, and the factors of a mean, by feature."""
     result = []
-    for (layout, given), total in zip(batch.inputs, sums, strict=True):
-        table = batch.exchange.tables[_table_number(batch, layout)]
-        scale = None
-        if layout.pooling == "mean":
-            scale = mean_scale(layout, given)
-            total = total * scale[:, None]
-        result.append((total.astype(table.dtype), scale))
+    for run, total in zip(batch.runs, sums, strict=True):
+        begin = 0
+        triples = zip(run.inputs, run.tables, run.bags, strict=True)
+        for (layout, given), table, bags in triples:
+            own, scale = total[begin : begin + bags], None
+            if layout.pooling == "mean":
+                scale = mean_scale(layout, given)
+                own = own * scale[:, None]
+            dtype = batch.exchange.tables[table].dtype
+            result.append((own.astype(dtype), scale))
+            begin += bags
     return result
 
 

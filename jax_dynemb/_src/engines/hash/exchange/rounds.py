@@ -18,11 +18,11 @@ import jax.numpy as jnp
 
 from jax_dynemb._src.engines.hash.exchange.device_batch import DeviceBatch, Input
 from jax_dynemb._src.engines.hash.exchange.exchange_layout import ExchangeLayout
+from jax_dynemb._src.engines.hash.exchange.places import RoundRange
 from jax_dynemb._src.engines.hash.exchange.route import Route
 from jax_dynemb._src.engines.hash.exchange.send_ids import (
     NO_NUMBERS,
     IdNumbers,
-    RoundRange,
     ids_by_table,
     next_range,
     send_ids_and_uses,

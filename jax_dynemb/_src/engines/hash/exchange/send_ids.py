@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -13,15 +14,9 @@ import numpy as np
 from jaxtyping import Array, Int32, UInt32
 
 from jax_dynemb._src.engines.hash.exchange.exchange_layout import Axes, ExchangeLayout
+from jax_dynemb._src.engines.hash.exchange.places import RoundRange
 from jax_dynemb._src.engines.hash.exchange.route import Route
 from jax_dynemb._src.ops import bucket_of, hash_by, hash_factors, padding
-
-
-class RoundRange(NamedTuple):
-    """Says which distinct ids of each segment travel in a round: [begin, end)."""
-
-    begin: Int32[Array, "tables shards"]
-    end: Int32[Array, "tables shards"]
 
 
 class IdNumbers(NamedTuple):
@@ -57,33 +52,13 @@ def positions_of(
     return jnp.where(number < round_range.end.T[:, table], found, n)
 
 
-def places_of(
-    exchange: ExchangeLayout, route: Route, round_range: RoundRange
-) -> list[Int32[Array, " size"]]:
-    """Finds the place of each id in [shards * capacity]; past the end if none."""
-    number = route.unique_of
-    segment = jnp.searchsorted(
-        route.starts[1:-1], number, side="right", method="scan_unrolled"
-    ).astype(jnp.int32)
-    begin = round_range.begin.reshape(-1)[segment]
-    live = (number >= begin) & (number < round_range.end.reshape(-1)[segment])
-    owner, table = segment % exchange.shards, segment // exchange.shards
-    capacity = jnp.array(exchange.capacities, jnp.int32)[table]
-    past = exchange.shards * max(exchange.capacities)
-    place = jnp.where(live, owner * capacity + number - begin, past)
-    ends = [start + n for start, n in zip(exchange.starts, exchange.sizes, strict=True)]
-    return [place[b:e] for b, e in zip(exchange.starts, ends, strict=True)]
-
-
 def _place_in_section(exchange: ExchangeLayout) -> tuple[jax.Array, jax.Array]:
     """Returns, for each place, the number of its table and its own in the section."""
     column = jnp.arange(sum(exchange.capacities), dtype=jnp.int32)
-    table, place, begin = jnp.zeros_like(column), column, 0
-    for t, capacity in enumerate(exchange.capacities[:-1]):
-        begin += capacity
-        table = jnp.where(column >= begin, t + 1, table)
-        place = jnp.where(column >= begin, column - begin, place)
-    return table, place
+    ends = jnp.array(np.cumsum(exchange.capacities)[:-1], jnp.int32)
+    table = jnp.searchsorted(ends, column, side="right", method="scan_unrolled")
+    begin = jnp.concatenate([jnp.zeros(1, jnp.int32), ends])[table]
+    return table.astype(jnp.int32), column - begin
 
 
 def _cut(exchange: ExchangeLayout, of_places: jax.Array) -> list[jax.Array]:
@@ -252,38 +227,64 @@ def next_range(
     num_buckets = jnp.array([t.num_buckets for t in exchange.tables], jnp.uint32)
     factors = jnp.asarray(hash_factors([t.hash_seed for t in exchange.tables]))
 
-    def hashes(number, end, factors):
-        n = route.first.shape[0]
+    def hashes(number):
+        n, axes = route.first.shape[0], tuple(range(1, number.ndim))
+        end = jnp.expand_dims(ends, axes[1:])
         position = jnp.take(route.first, number, mode="fill", fill_value=n)
-        return hash_by(fill[jnp.where(number < end, position, n)], factors)
+        ids = fill[jnp.where(number < end, position, n)]
+        low, high = hash_by(ids, jnp.expand_dims(factors, axes))
+        buckets = jnp.broadcast_to(jnp.expand_dims(num_buckets, axes), low.shape)
+        return low, high, bucket_of(low, high, buckets)
 
     # The first id of a section that does not fit, on the device where it is smallest.
     over = begin + capacity < ends
-    low, high = hashes(begin + capacity, ends, factors[:, None])
+    low, high, bucket = hashes(begin + capacity)
     ones = jnp.uint32(0xFFFFFFFF)
-    bucket = bucket_of(low, high, jnp.broadcast_to(num_buckets[:, None], low.shape))
     limit_bucket = jax.lax.pmin(jnp.where(over, bucket, ones), exchange.axes)
-    any_over = limit_bucket != ones
     high = jnp.where(over, high, ones)
     limit_high = jax.lax.pmin(high, exchange.axes)
     low = jnp.where(over & (high == limit_high), low, ones)
     limit_low = jax.lax.pmin(low, exchange.axes)
 
-    table, place = _place_in_section(exchange)
-    number = begin.T[:, table] + place[None, :]
-    live = number < ends.T[:, table]
-    low, high = hashes(number, ends.T[:, table], factors[table][None])
-    buckets = jnp.broadcast_to(num_buckets[table][None], low.shape)
-    whole = bucket_of(low, high, buckets) < limit_bucket.T[:, table]
-    progress = (_count(exchange, whole & live) > 0).astype(jnp.int32)
-    progress = jax.lax.pmax(progress, exchange.axes) > 0
-    h, lo = limit_high.T[:, table], limit_low.T[:, table]
-    before = (high < h) | ((high == h) & (low < lo))
-    before = jnp.where(progress.T[:, table], whole, before) | ~any_over.T[:, table]
-    return RoundRange(begin, begin + _count(exchange, before & live))
+    def is_whole(number):
+        return hashes(number)[2] < limit_bucket[..., None]
+
+    def comes_before(number):
+        low, high, _ = hashes(number)
+        h, lo = limit_high[..., None], limit_low[..., None]
+        return (high < h) | ((high == h) & (low < lo))
+
+    last, most = jnp.minimum(begin + capacity, ends), max(exchange.capacities)
+    whole = _end_of(is_whole, begin, last, most)
+    progress = jax.lax.pmax((whole > begin).astype(jnp.int32), exchange.axes) > 0
+    end = jnp.where(progress, whole, _end_of(comes_before, begin, last, most))
+    return RoundRange(begin, jnp.where(limit_bucket != ones, end, last))
 
 
-def _count(exchange: ExchangeLayout, flags: jax.Array) -> Int32[Array, "tables shards"]:
-    """Counts the marked places of each section."""
-    counts = [part.sum(axis=1, dtype=jnp.int32) for part in _cut(exchange, flags)]
-    return jnp.stack(counts)
+def _end_of(
+    holds: Callable[[jax.Array], jax.Array],
+    begin: Int32[Array, "tables shards"],
+    end: Int32[Array, "tables shards"],
+    most: int,
+) -> Int32[Array, "tables shards"]:
+    """Finds the end of the numbers from ``begin`` on for which a condition holds.
+
+    Distinct ids are in order of their hashes, so it holds for the first ones. It is
+    evaluated for the last one of every few, then for the few in which it ends.
+
+    Args:
+      holds: of numbers int32[tables, shards, n].
+      begin: the first number of each section.
+      end: behind the last one.
+      most: numbers in a section.
+    """
+    step = math.isqrt(max(most, 1) - 1) + 1
+
+    def count(first: jax.Array, points: np.ndarray) -> jax.Array:
+        numbers = first[..., None] + jnp.asarray(points, jnp.int32)[None, None]
+        true = holds(numbers) & (numbers < end[..., None])
+        return true.sum(axis=-1, dtype=jnp.int32)
+
+    whole = count(begin, np.arange(step - 1, most, step))
+    first = begin + step * whole
+    return first + count(first, np.arange(step))

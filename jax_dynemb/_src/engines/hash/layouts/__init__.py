@@ -5,6 +5,7 @@
 from jax_dynemb._src.engines.hash.layouts.batch import Inputs as Inputs
 from jax_dynemb._src.engines.hash.layouts.batch import MeshBatch as MeshBatch
 from jax_dynemb._src.engines.hash.layouts.blocks import grown as grown
+from jax_dynemb._src.engines.hash.layouts.blocks import own_block as own_block
 from jax_dynemb._src.engines.hash.layouts.one_device import OneDevice as OneDevice
 from jax_dynemb._src.engines.hash.layouts.one_device import WholeBatch as WholeBatch
 from jax_dynemb._src.engines.hash.layouts.placement import Placement as Placement

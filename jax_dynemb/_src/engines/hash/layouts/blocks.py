@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Places tables of one device one after the other in the same arrays.
+"""Places tables of one width one after the other in the same arrays.
 
-A table's buckets are a block of its arrays, and a call receives where the block begins.
-Kernels see the slots of one table, as if it had arrays of its own.
+A table's buckets are a block of a device's arrays, and a call receives where the block
+begins. Kernels see the slots of one table, as if it had arrays of its own. On a mesh
+each device's part of the arrays has a block for its part of each table.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb._src.engines.hash.layouts.stacks import name_of
+from jax_dynemb._src.engines.hash.layouts.stacks import Stack, name_of
 from jax_dynemb._src.engines.shard import CountedArrays, grown_state
 from jax_dynemb._src.ops import TableState, check_state, fullest_buckets
 from jax_dynemb._src.spec import Block, TableSpec
@@ -28,39 +29,44 @@ SHARED_BYTES = 1 << 32
 
 
 def in_shared_arrays(
-    tables: Sequence[TableSpec],
-    before: Sequence[TableSpec],
-    most_bytes: int | None = None,
-) -> tuple[TableSpec, ...]:
-    """Gives tables their blocks; those that share arrays are neighbours in the result.
+    stacks: Sequence[Stack], before: Sequence[Stack], share_arrays: bool | None
+) -> tuple[Stack, ...]:
+    """Gives stacks their blocks; those that share arrays are neighbours in the result.
+
+    Which of them share does not depend on the number of devices, so neither do the
+    names in a state.
 
     Args:
-      tables: without blocks.
-      before: with blocks; tables of the same names stay in the same arrays.
-      most_bytes: of the arrays that several tables share; None: no bound, and arrays
-        with the name of a table are an error.
+      stacks: all of a collection.
+      before: with blocks; stacks of the same names stay in the same arrays.
+      share_arrays: see ``jde.Tables``; if it is True, arrays with the name of a table
+        are an error.
 
     Raises:
       ValueError: arrays would have the name of a table, or too many rows.
     """
-    names = {table.name for table in tables}
-    groups = _groups_as_before(tables, before)
+    stacks = [dataclasses.replace(stack, within=None) for stack in stacks]
+    if share_arrays is False:
+        return tuple(stacks)
+    names = {table.name for stack in stacks for table in stack.tables}
+    groups = _groups_as_before(stacks, before)
     if groups is None:
-        groups = list(_groups(tables, most_bytes))
+        most_bytes = None if share_arrays else SHARED_BYTES
+        groups = list(_groups(stacks, most_bytes))
         if most_bytes is not None:
             groups = [
                 some for group in groups for some in _with_free_name(group, names)
             ]
     for group in groups:
-        _check(group, names)
-    return tuple(table for group in groups for table in _placed(group))
+        _check([stack.local for stack in group], names)
+    return tuple(stack for group in groups for stack in _placed(group))
 
 
-def by_arrays(placed: Iterable[TableSpec]) -> dict[str, list[TableSpec]]:
-    """Groups tables by the name of their arrays, in their order there."""
-    result: dict[str, list[TableSpec]] = {}
-    for table in placed:
-        result.setdefault(table.state_name, []).append(table)
+def by_arrays(stacks: Iterable[Stack]) -> dict[str, list[Stack]]:
+    """Groups stacks by the name of their arrays, in their order there."""
+    result: dict[str, list[Stack]] = {}
+    for stack in stacks:
+        result.setdefault(stack.state_name, []).append(stack)
     return result
 
 
@@ -75,18 +81,13 @@ class Counts:
     ranges: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
 
     @classmethod
-    def of(cls, placed: Iterable[TableSpec]) -> Self:
-        """Finds the buckets of tables.
-
-        Args:
-          placed: the tables with their blocks.
-        """
-        ranges: dict[str, list[tuple[int, int]]] = {}
-        for arrays, tables in by_arrays(placed).items():
-            for table in tables:
-                first = 0 if table.block is None else table.block.first_bucket
-                ranges.setdefault(arrays, []).append((first, first + table.num_buckets))
-        return cls(tuple((arrays, tuple(some)) for arrays, some in ranges.items()))
+    def of(cls, stacks: Iterable[Stack]) -> Self:
+        """Finds the buckets of tables."""
+        ranges = {
+            arrays: tuple(stack.local.bucket_range for stack in some)
+            for arrays, some in by_arrays(stacks).items()
+        }
+        return cls(tuple(ranges.items()))
 
     def count(self, arrays: CountedArrays) -> tuple[Any, ...]:
         """Returns counters, the fullest bucket of each table, and counters of tiers."""
@@ -94,9 +95,9 @@ class Counts:
         return arrays.counters, fullest, arrays.tier
 
 
-def by_table(placed: Iterable[TableSpec], numbers: np.ndarray) -> dict[str, int]:
+def by_table(stacks: Iterable[Stack], numbers: np.ndarray) -> dict[str, int]:
     """Names the numbers of the fullest buckets that ``Counts`` has counted."""
-    tables = [t.name for some in by_arrays(placed).values() for t in some]
+    tables = [stack.name for some in by_arrays(stacks).values() for stack in some]
     return dict(zip(tables, numbers.tolist(), strict=True))
 
 
@@ -105,21 +106,19 @@ def _without_block(table: TableSpec) -> TableSpec:
     return dataclasses.replace(table, block=None)
 
 
-def _block_of(table: TableSpec, state: TableState) -> TableState:
-    """Copies the table's block out of its arrays."""
+def own_block(table: TableSpec, state: TableState) -> TableState:
+    """Copies what a shard has of a table out of its arrays."""
     if table.block is None:
         return state
-    first, slot = table.block.first_bucket, table.first_slot
-    rows = slice(slot, slot + table.num_slots)
+    buckets, slot = slice(*table.bucket_range), table.first_slot
+    rows = slice(slot, slot + table.local_slots)
     return dataclasses.replace(
         state,
-        index=state.index[first : first + table.num_buckets],
+        index=state.index[buckets],
         values=state.values[rows],
         optimizer={name: x[rows] for name, x in state.optimizer.items()},
         counters=state.counters[table.own_counters],
-        sketch=None
-        if state.sketch is None
-        else state.sketch[first : first + table.num_buckets],
+        sketch=None if state.sketch is None else state.sketch[buckets],
     )
 
 
@@ -136,7 +135,7 @@ def grown(
 
     def one(table: TableSpec) -> TableState:
         check_state(table, state)
-        own, factor = _block_of(table, state), factors[table.name]
+        own, factor = own_block(table, state), factors[table.name]
         return own if factor == 1 else grown_state(_without_block(table), factor, own)
 
     blocks = [one(table) for table in placed]
@@ -145,28 +144,27 @@ def grown(
     return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *blocks)
 
 
-def _groups(
-    tables: Sequence[TableSpec], most_bytes: int | None
-) -> Iterator[list[TableSpec]]:
-    """Groups tables whose arrays have one width, within the bounds of an array."""
-    alike: dict[object, list[TableSpec]] = {}
-    for table in tables:
-        alike.setdefault(_width(table), []).append(table)
+def _groups(stacks: Sequence[Stack], most_bytes: int | None) -> Iterator[list[Stack]]:
+    """Groups stacks whose arrays have one width, within the bounds of an array."""
+    alike: dict[object, list[Stack]] = {}
+    for stack in stacks:
+        alike.setdefault(_width(stack), []).append(stack)
     for some in alike.values():
-        group: list[TableSpec] = []
-        for table in some:
-            if group and not _fit_together([*group, table], most_bytes):
+        group: list[Stack] = []
+        for stack in some:
+            if group and not _fit_together([*group, stack], most_bytes):
                 yield group
                 group = []
-            group.append(table)
+            group.append(stack)
         yield group
 
 
-def _fit_together(group: Sequence[TableSpec], most_bytes: int | None) -> bool:
+def _fit_together(group: Sequence[Stack], most_bytes: int | None) -> bool:
     """Returns whether int32 numbers the slots, and the bytes are within the bound."""
-    if sum(table.num_slots for table in group) > MAX_SLOTS:
+    tables = [stack.local for stack in group]
+    if sum(table.num_slots for table in tables) > MAX_SLOTS:
         return False
-    return most_bytes is None or sum(map(_nbytes, group)) <= most_bytes
+    return most_bytes is None or sum(map(_nbytes, tables)) <= most_bytes
 
 
 def _nbytes(table: TableSpec) -> int:
@@ -177,15 +175,17 @@ def _nbytes(table: TableSpec) -> int:
     return table.num_slots * row + table.num_buckets * 4 * table.index_words
 
 
-def _with_free_name(group: list[TableSpec], tables: set[str]) -> list[list[TableSpec]]:
+def _with_free_name(group: list[Stack], tables: set[str]) -> list[list[Stack]]:
     """Separates tables whose shared arrays would have the name of a table."""
     clashes = len(group) > 1 and name_of(group) in tables
-    return [[table] for table in group] if clashes else [group]
+    return [[stack] for stack in group] if clashes else [group]
 
 
-def _width(table: TableSpec) -> object:
-    if table.tier is not None:
-        return table.name  # kernels of tiers are about one table
+def _width(stack: Stack) -> object:
+    """Returns what is equal for stacks that may share arrays."""
+    table = stack.local
+    if not stack.is_split_evenly or table.tier is not None:
+        return table.name  # devices hold other tables; kernels of tiers are about one
     if table.optimizer.extra(table.dim):
         return table.name  # what it stores once would be that of all tables
     if table.log_removed:
@@ -196,45 +196,45 @@ def _width(table: TableSpec) -> object:
 
 
 def _groups_as_before(
-    tables: Sequence[TableSpec], before: Sequence[TableSpec]
-) -> list[list[TableSpec]] | None:
-    """Keeps the groups; None if they are other tables, or have other widths."""
-    configs = {table.name: table for table in tables}
-    if sorted(configs) != sorted(table.name for table in before):
+    stacks: Sequence[Stack], before: Sequence[Stack]
+) -> list[list[Stack]] | None:
+    """Keeps the groups; None if they are other stacks, or have other widths."""
+    named = {stack.name: stack for stack in stacks}
+    if sorted(named) != sorted(stack.name for stack in before):
         return None
-    groups = [
-        [configs[table.name] for table in some] for some in by_arrays(before).values()
-    ]
-    alike = all(len({_width(table) for table in group}) == 1 for group in groups)
+    groups = [[named[s.name] for s in some] for some in by_arrays(before).values()]
+    alike = all(len({_width(stack) for stack in group}) == 1 for group in groups)
     return groups if alike else None
 
 
-def _placed(group: Sequence[TableSpec]) -> Iterator[TableSpec]:
+def _placed(group: Sequence[Stack]) -> Iterator[Stack]:
     if len(group) == 1:
-        yield _without_block(group[0])
+        yield group[0]
         return
-    name = name_of(group)
-    buckets = sum(table.num_buckets for table in group)
-    rows = sum(table.counter_rows for table in group)
+    name, tables = name_of(group), [stack.local for stack in group]
+    buckets = sum(table.local_buckets for table in tables)
+    rows = sum(table.counter_rows for table in tables)
     first_bucket = first_row = 0
-    for table in group:
+    for stack, table in zip(group, tables, strict=True):
         block = Block(name, buckets, rows, first_bucket, first_row)
-        yield dataclasses.replace(table, block=block)
-        first_bucket += table.num_buckets
+        yield dataclasses.replace(stack, within=block)
+        first_bucket += table.local_buckets
         first_row += table.counter_rows
 
 
 def _check(group: Sequence[TableSpec], tables: set[str]) -> None:
+    if len(group) == 1:
+        return
     names = [table.name for table in group]
-    if len(group) > 1 and name_of(group) in tables:
+    if name_of(group) in tables:
         raise ValueError(
             f"The tables {names} share arrays named '{name_of(group)}', which is the "
             "name of a table: rename that one."
         )
-    slots = sum(table.num_slots for table in group)
+    slots = sum(table.local_slots for table in group)
     if slots > MAX_SLOTS:
         raise ValueError(
-            f"The tables {names} share arrays, which would have {slots} rows; 2**31 "
-            "are the most. Make jde.Tables of the new configs: then fewer of them "
-            "share, and a checkpoint of the old ones restores into them."
+            f"The tables {names} share arrays, which would have {slots} rows on a "
+            "device; 2**31 are the most. Make jde.Tables of the new configs: then "
+            "fewer of them share, and a checkpoint of the old ones restores into them."
         )

@@ -38,6 +38,8 @@ class MeshAxes(ByName):
         of the batch.
       exchange_dtype: of rows and gradients on the wire; None: as exact as the rows.
       exchange_pooled: what travels for pooled features, "rows", "sums" or "auto".
+      share_arrays: whether row-wise tables of one width lie in the same arrays, as of
+        ``OneDevice``.
       stacks: the arrays of all tables.
     """
 
@@ -46,6 +48,7 @@ class MeshAxes(ByName):
     exchange_factor: float
     exchange_dtype: str | None
     exchange_pooled: str = "auto"
+    share_arrays: bool | None = None
     stacks: tuple[Stack, ...] = dataclasses.field(default=(), hash=False)
 
     @property

@@ -61,19 +61,35 @@ class MeshHost(MeshParts):
         if self.mesh is None and not is_part:
             return None
         copies = is_part or stack.sharding == "replicated"
-        return stack.local.local_buckets * (1 if copies else self.shards)
+        within = stack.within
+        own = stack.local.local_buckets if within is None else within.num_buckets
+        return own * (1 if copies else self.shards)
 
-    def shared_anew(self, stack: Stack, factor: int, arrays: TableState) -> TableState:
-        """Shares the buckets of larger arrays evenly over the devices."""
-        if not _moves(stack, factor):
+    def shared_anew(
+        self, stacks: Sequence[Stack], factors: Mapping[str, int], arrays: TableState
+    ) -> TableState:
+        """Shares the buckets of larger arrays evenly over the devices.
+
+        Args:
+          stacks: all that lie in the arrays, in their order there.
+          factors: by stack.
+          arrays: in which each shard has what its own buckets became.
+        """
+        moving = [s for s in stacks if _moves(s, factors[s.name])]
+        if not moving:
             return arrays
         if self.is_inside():
             raise ValueError(
-                f"Table '{stack.name}' has {stack.local.num_buckets} buckets on "
-                f"{stack.width} devices. They do not come out even, so rows move to "
-                "other devices when it grows: call grow outside of the shard_map."
+                f"Table '{moving[0].name}' has {moving[0].local.num_buckets} buckets "
+                f"on {moving[0].width} devices. They do not come out even, so rows "
+                "move to other devices when it grows: call grow outside of the "
+                "shard_map."
             )
-        move = functools.partial(self._evenly, stack, factor)
+        parts = [
+            (_split_buckets(s, factors[s.name]), _grown_buckets(s, factors[s.name]))
+            for s in stacks
+        ]
+        move = functools.partial(self._evenly, parts)
         tier = arrays.tier
         if tier is not None:
             held = None if tier.held is None else move(tier.held)
@@ -92,12 +108,24 @@ class MeshHost(MeshParts):
             **rows,
         )
 
-    def _evenly(self, stack: Stack, factor: int, array: jax.Array) -> jax.Array:
-        """Leaves out the last buckets, which are empty, and cuts the others evenly."""
+    def _evenly(self, parts: Sequence[tuple[int, int]], array: jax.Array) -> jax.Array:
+        """Leaves out the last buckets, which are empty, and cuts the others evenly.
+
+        Args:
+          parts: buckets of each table on a shard, as they are and as they shall be.
+          array: of the buckets of all shards, or of their slots.
+        """
         assert self.mesh is not None
-        of_bucket = array.shape[0] // (stack.shards * _split_buckets(stack, factor))
-        rows = of_bucket * stack.shards * _grown_buckets(stack, factor)
-        kept = self.gathered(array)[:rows]
+        of_bucket = array.shape[0] // (self.shards * sum(have for have, _ in parts))
+        by_shard = self.gathered(array).reshape(self.shards, -1, *array.shape[1:])
+        tables, begin = [], 0
+        for have, keep in parts:
+            end = begin + of_bucket * have
+            own = by_shard[:, begin:end].reshape(-1, *array.shape[1:])
+            own = own[: self.shards * of_bucket * keep]
+            tables.append(own.reshape(self.shards, -1, *array.shape[1:]))
+            begin = end
+        kept = jnp.concatenate(tables, axis=1).reshape(-1, *array.shape[1:])
         where = NamedSharding(self.mesh, self.split)
         if self.is_explicit:
             return jax.reshard(kept, where)
@@ -139,7 +167,7 @@ class MeshHost(MeshParts):
     def counters_of(self, stack: Stack, state: TableState) -> Rows:
         """Says where the counters of each device are."""
         step = state.counters.shape[0] // self.shards
-        own = tuple(step * n for n in range(self.shards))
+        own = tuple(step * n + stack.local.first_row for n in range(self.shards))
         return Rows(state.counters, None if stack.sharding == "replicated" else own)
 
     def shards_of(
@@ -182,12 +210,14 @@ class MeshHost(MeshParts):
         """See ``Counts``: counters, rows of shards and buckets, counters of tiers.
 
         Rows are counted in the index, so that they are right after a restore too. The
-        result is int32[shards, arrays, 2]: the rows of each shard, and those of its
-        fullest bucket. Arrays are in order of their names.
+        result is int32[shards, stacks, 2]: the rows of each shard, and those of its
+        fullest bucket.
         """
         specs = self.state_specs(self.stacks)
         of_indexes = {name: spec.index for name, spec in specs.items()}
-        run = self.mapped(_rows_of_indexes, (of_indexes,), self.split)
+        ranges = tuple((s.state_name, *s.local.bucket_range) for s in self.stacks)
+        count = functools.partial(_rows_of_indexes, ranges)
+        run = self.mapped(count, (of_indexes,), self.split)
         return arrays.counters, run(dict(arrays.index)), arrays.tier
 
     def fullest_buckets(self, counted: np.ndarray) -> dict[str, int]:
@@ -218,7 +248,7 @@ class MeshHost(MeshParts):
         return {f"{table.name}/{name}": value for name, value in result.items()}
 
     def _by_arrays(self, counted: np.ndarray) -> dict[str, np.ndarray]:
-        names = sorted(stack.name for stack in self.stacks)
+        names = [stack.name for stack in self.stacks]
         return dict(zip(names, counted.transpose(1, 0, 2), strict=True))
 
 
@@ -257,9 +287,12 @@ def _with_tier(state: TableState, **changes: Any) -> TableState:
     return dataclasses.replace(state, tier=dataclasses.replace(state.tier, **changes))
 
 
-def _rows_of_indexes(indexes: Mapping[str, jax.Array]) -> jax.Array:
-    counts = []
-    for name in sorted(indexes):
-        rows = bucket_rows(indexes[name])
-        counts.append(jnp.stack([rows.sum(), rows.max()]))
+def _rows_of_indexes(
+    ranges: Sequence[tuple[str, int, int]], indexes: Mapping[str, jax.Array]
+) -> jax.Array:
+    """Counts rows of buckets, by the name of their arrays, the first and the end."""
+    rows, counts = {name: bucket_rows(index) for name, index in indexes.items()}, []
+    for name, begin, end in ranges:
+        own = rows[name][begin:end]
+        counts.append(jnp.stack([own.sum(), own.max()]))
     return jnp.stack(counts)[None]

@@ -128,7 +128,8 @@ class MeshParts(MeshAxes):
         """Returns the state with the latest clock of all devices of a table."""
         if stack.sharding != "row_wise":
             return state
-        return shard.same_clock(state, self.axes, self.owns_any(stack, [table]))
+        here = self.owns_any(stack, [table])
+        return shard.same_clock(stack.local, state, self.axes, here)
 
     def group(self, stack: Stack, table: str) -> ShardGroup:
         """Says how a device learns of the others, for rules.

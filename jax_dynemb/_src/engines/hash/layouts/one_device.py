@@ -72,16 +72,7 @@ class OneDevice(ByName):
         del planned
         alone = tuple(Stack((table,), "local", 1, 1) for table in tables)
         dataclasses.replace(self, stacks=alone)._check_slots()
-        if self.share_arrays is False:
-            return dataclasses.replace(self, stacks=alone)
-        most = None if self.share_arrays else _blocks.SHARED_BYTES
-        before = tuple(stack.local for stack in self.stacks)
-        specs = tuple(stack.local for stack in alone)
-        by_name = {stack.name: stack for stack in alone}
-        stacks = tuple(
-            dataclasses.replace(by_name[spec.name], within=spec.block)
-            for spec in _blocks.in_shared_arrays(specs, before, most)
-        )
+        stacks = _blocks.in_shared_arrays(alone, self.stacks, self.share_arrays)
         return dataclasses.replace(self, stacks=stacks)
 
     # ---- how a function runs -----------------------------------------------------
@@ -222,9 +213,11 @@ class OneDevice(ByName):
         within = stack.within
         return stack.local.local_buckets if within is None else within.num_buckets
 
-    def shared_anew(self, stack: Stack, factor: int, arrays: TableState) -> TableState:
+    def shared_anew(
+        self, stacks: Sequence[Stack], factors: Mapping[str, int], arrays: TableState
+    ) -> TableState:
         """Shares the buckets of larger arrays evenly over the devices."""
-        del stack, factor
+        del stacks, factors
         return arrays
 
     def grow_homes(
@@ -250,11 +243,11 @@ class OneDevice(ByName):
     @functools.cached_property
     def counts(self) -> _blocks.Counts:
         """Counts for ``Tables.stats``."""
-        return _blocks.Counts.of([stack.local for stack in self.stacks])
+        return _blocks.Counts.of(self.stacks)
 
     def fullest_buckets(self, counted: np.ndarray) -> dict[str, int]:
         """Names what ``counts`` has counted: rows of the fullest bucket by table."""
-        return _blocks.by_table([stack.local for stack in self.stacks], counted)
+        return _blocks.by_table(self.stacks, counted)
 
     def exchange_stats(
         self, table: TableConfig, counted: Any, counters: Mapping[str, int]

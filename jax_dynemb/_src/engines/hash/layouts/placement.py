@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines.given import Given
 from jax_dynemb._src.engines.hash.layouts.batch import MeshBatch
+from jax_dynemb._src.engines.hash.layouts.blocks import in_shared_arrays
 from jax_dynemb._src.engines.hash.layouts.mesh_host import MeshHost
 from jax_dynemb._src.engines.hash.layouts.stacks import make_stacks, same_stacks
 from jax_dynemb._src.optim.interface import check_columns
@@ -44,6 +45,7 @@ class Placement(MeshHost):
         stacks = same_stacks(self.stacks, tables)
         if stacks is None:
             stacks = make_stacks(tables, self.shards, planned)
+        stacks = in_shared_arrays(stacks, self.stacks, self.share_arrays)
         new = dataclasses.replace(self, stacks=stacks)
         if self.mesh is not None:
             new._check_slots()
@@ -59,10 +61,12 @@ class Placement(MeshHost):
                 "jax.shard_map over these axes only. For what runs outside of it, "
                 "make jde.Tables(tables, mesh=..., axis=...): the state is the same."
             )
-        there = dataclasses.replace(
-            self, mesh=jax.sharding.get_abstract_mesh(), stacks=()
-        )
-        return there.with_tables([t for stack in self.stacks for t in stack.tables])
+        mesh = jax.sharding.get_abstract_mesh()
+        shards = dataclasses.replace(self, mesh=mesh).shards
+        # Tables stay in the arrays whose names the state has.
+        before = [dataclasses.replace(s, shards=shards) for s in self.stacks]
+        there = dataclasses.replace(self, mesh=mesh, stacks=tuple(before))
+        return there.with_tables([t for stack in before for t in stack.tables])
 
     def batch(
         self,
@@ -81,6 +85,7 @@ def make_placement(
     exchange_factor: float,
     exchange_dtype: Any,
     exchange_pooled: str,
+    share_arrays: bool | None = None,
 ) -> Placement:
     """Checks what was given to ``Tables``; without a mesh ``axis`` is ``axis_name``."""
     axes = mesh.axis_names if mesh is not None and axis is None else axis or ()
@@ -103,7 +108,8 @@ def make_placement(
         raise ValueError(
             f"exchange_pooled must be one of {_POOLED}, not {exchange_pooled!r}"
         )
-    return Placement(mesh, axes, float(exchange_factor), dtype, exchange_pooled)
+    factor = float(exchange_factor)
+    return Placement(mesh, axes, factor, dtype, exchange_pooled, share_arrays)
 
 
 def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:

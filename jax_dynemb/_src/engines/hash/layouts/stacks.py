@@ -59,6 +59,12 @@ class Stack:
         """Counts the shards of a block; the high bits of a hash choose among them."""
         return self.shards // self.blocks
 
+    @property
+    def is_split_evenly(self) -> bool:
+        """Whether each device has an equal part of one table, or all of it."""
+        plain = self.sharding in ("local", "row_wise")
+        return plain and not stacks_tables(self.tables[0].sharding)
+
     @functools.cached_property
     def local(self) -> TableSpec:
         """Describes the arrays of a shard as the table that they are to a kernel."""
@@ -94,32 +100,53 @@ class Stack:
 
     def extent(self, table: str) -> dict[str, Any]:
         """Describes a table's part of the arrays by fields of ``rows.Schema``."""
-        if self.within is not None:
+        if self.within is not None and self.sharding == "local":
             fields = ("arrays", "first_bucket", "first_row")
             return {field: getattr(self.within, field) for field in fields}
         if self.sharding == "column_wise":
             return {"column_parts": self.shards}
-        if self.blocks == 1:
+        if self.blocks == 1:  # files have arrays of a mesh apart
             return {}
         block = self.block_of(table)
         return {"arrays": self.name, "place": block, "places": self.blocks}
 
-    def counter_rows(self, table: str) -> slice:
+    def counter_rows(self, table: str) -> Any:
         """Finds the rows of counters that belong to a table, copies included."""
+        if self.within is not None:
+            return self._on_all_shards(
+                self.within.counter_rows, self.local.own_counters
+            )
         if len(self.tables) == 1:
             return self.local.own_counters
         rows, place = self.local.counter_rows * self.width, self.block_of(table)
         return slice(place * rows, (place + 1) * rows)
 
-    def first_counter_rows(self, table: str) -> slice:
+    def first_counter_rows(self, table: str) -> Any:
         """Finds the rows of counters that belong to the first copy of a table."""
         if self.sharding in ("replicated", "column_wise"):
             return slice(0, self.local.counter_rows)
         return self.counter_rows(table)
 
+    def buckets_of(self, table: str) -> list[Any]:
+        """Finds the buckets of a table; each part with some columns has all of them."""
+        count, own = self.local.num_buckets, slice(*self.local.bucket_range)
+        if self.within is not None:
+            return [self._on_all_shards(self.within.num_buckets, own, count)]
+        first = self.block_of(table) * count
+        parts = self.shards if self.sharding == "column_wise" else 1
+        begins = range(first, first + parts * count, count)
+        return [slice(begin, begin + count) for begin in begins]
 
-def name_of(tables: Sequence[TableConfig] | Sequence[TableSpec]) -> str:
-    """Names the arrays that some tables share."""
+    def _on_all_shards(self, size: int, own: slice, most: int | None = None) -> Any:
+        """Numbers what a table has on all shards; each of these has ``size``."""
+        if self.shards == 1:
+            return own
+        begins = size * np.arange(self.shards)[:, None]
+        return (begins + np.arange(own.start, own.stop)).reshape(-1)[:most]
+
+
+def name_of(tables: Sequence[Any]) -> str:
+    """Names the arrays that some tables, or stacks, share."""
     first, *others = tables
     return f"{first.name}+{len(others)}" if others else first.name
 

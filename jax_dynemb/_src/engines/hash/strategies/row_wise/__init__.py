@@ -66,7 +66,7 @@ def lookup(
     pooled: dict[str, list[FeatureResidual]] = {}
     for feature, one in zip(bags.features, done.bags, strict=True):
         pooled.setdefault(feature.table.name, []).append(one)
-    later = batch.by_feature(done.later) if batch else {}
+    later = {} if batch is None or done.later is None else batch.by_feature(done.later)
     rows, features = {}, {}
     for layout, given in inputs:
         rows[layout.feature], scale = done.outputs[layout.feature]

@@ -47,14 +47,14 @@ class _Answers:
 
     Attributes:
       total: by feature whose rows travel, those of all rounds so far.
-      flags: by table, uint8[ids]: which are in the table, of all rounds so far.
+      flags: uint8[ids]: which are in their tables, of all rounds so far.
       sums: by feature whose sums travel, the rows.
       found: of these, uint8[ids].
       states: the states.
     """
 
     total: list[jax.Array]
-    flags: list[jax.Array]
+    flags: jax.Array
     sums: ByFeature
     found: ByFeature
     states: dict[str, TableState]
@@ -78,7 +78,7 @@ def find(
     exchange = batch.exchange
     id_route = route(batch.ids, exchange.parts, exchange.segments)
     sent = send_first(batch, id_route, others=parts_to_owners(bags))
-    flags = [jnp.zeros(size, jnp.uint8) for size in exchange.sizes]
+    flags = jnp.zeros(batch.ids.shape[0], jnp.uint8)
     carry = zero_sums(batch), flags, states
     ids, _ = kept_if(sent.fits, exchange, sent.ids, sent.uses)
     first = _round(batch, bags, id_route, sent.round_range, ids, sent.others, *carry)
@@ -119,7 +119,7 @@ def _round(
     ids: list[jax.Array],
     arrived: list[jax.Array],
     total: list[jax.Array],
-    flags: list[jax.Array],
+    flags: jax.Array,
     states: States,
 ) -> _Answers:
     exchange, tables = batch.exchange, batch.exchange.tables
@@ -135,11 +135,8 @@ def _round(
     parts = [x.reshape(exchange.shards, -1) for x in _found(owned[:count])]
     parts += found_parts(bags, inputs, _found(owned[count:]))
     answers = exchange_arrays(parts, exchange.axes)
-    places = places_of(exchange, id_route, round_range)
-    flags = [
-        flag | jnp.take(answer.reshape(-1), place, mode="fill", fill_value=0)
-        for flag, answer, place in zip(flags, answers, places, strict=False)
-    ]
+    places = places_of(exchange.shards, id_route, round_range)
+    flags |= places.answers(answers[:count], 0)
     sums = [wire.part(n, arrays[n]) for n in range(count, len(arrays))]
     return _Answers(
         total=add_rows(batch, total, wire, arrays, places),

@@ -142,7 +142,7 @@ def _of_rows(
     assert kept.route is not None and kept.fits is not None
     route, fits = kept.route, kept.fits[0]
     first = whole_range(batch, route, fits, first_begin(batch, route))
-    none = [jnp.zeros(size, jnp.uint8) for size in batch.exchange.sizes]
+    none = jnp.zeros(batch.ids.shape[0], jnp.uint8)
     received = [kept.received[table.name] for table in tables]
 
     def one(round_range: RoundRange, carry: _Answers) -> _Answers:
@@ -157,9 +157,9 @@ def _of_rows(
 
 
 class _Answers(NamedTuple):
-    """Holds what the rounds so far have made: flags by table, and the states."""
+    """Holds what the rounds so far have made: flags of all ids, and the states."""
 
-    flags: list[jax.Array]
+    flags: jax.Array
     states: dict[str, TableState]
 
 
@@ -176,12 +176,8 @@ def _answered(
         live, states = _still_there(table, states, ids, slots)
         parts.append(live.reshape(exchange.shards, -1))
     answers = exchange_arrays(parts, exchange.axes)
-    places = places_of(exchange, route, round_range)
-    flags = [
-        flag | jnp.take(answer.reshape(-1), place, mode="fill", fill_value=0)
-        for flag, answer, place in zip(carry.flags, answers, places, strict=True)
-    ]
-    return _Answers(flags, states)
+    places = places_of(exchange.shards, route, round_range)
+    return _Answers(carry.flags | places.answers(answers, 0), states)
 
 
 def _of_sums(
@@ -217,5 +213,6 @@ def _still_there(
     had = slots >= 0
     live = had & (now == slots)
     lost = jnp.sum(had & ~live, dtype=jnp.uint32)
-    state = add_to_counter(states[table.name], 0, "lost_updates", lost)
-    return live.astype(jnp.uint8), {**states, table.name: state}
+    state, row = states[table.state_name], table.first_row
+    state = add_to_counter(state, row, "lost_updates", lost)
+    return live.astype(jnp.uint8), {**states, table.state_name: state}

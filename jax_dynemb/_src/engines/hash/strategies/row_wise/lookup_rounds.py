@@ -54,12 +54,12 @@ class _Carry(NamedTuple):
 
     Attributes:
       total: rows by feature.
-      slots: by table, those of further rounds.
+      slots: of all ids, those of further rounds.
       states: the states.
     """
 
     total: list[jax.Array]
-    slots: list[jax.Array]
+    slots: jax.Array
     states: dict[str, TableState]
 
 
@@ -71,8 +71,8 @@ class Rounds:
       route: where the ids went.
       fits: bool[], whether the first round was the only one.
       received: by table, the ids of the first round, and their slots.
-      later: by table, the owners' slots of the ids of further rounds, int32[ids of this
-        device]; negative for those of the first.
+      later: the owners' slots of the ids of further rounds, int32[ids of this device];
+        negative for those of the first.
       bags: what the owner pooled, for each of ``PooledBatch.features``.
       outputs: by feature, rows and the scale of a mean.
       states: the new states.
@@ -81,7 +81,7 @@ class Rounds:
     route: Route | None
     fits: jax.Array | None
     received: list[tuple[jax.Array, jax.Array]]
-    later: list[jax.Array]
+    later: jax.Array | None
     bags: list[FeatureResidual]
     outputs: dict[str, tuple[jax.Array, jax.Array | None]]
     states: dict[str, TableState]
@@ -125,20 +125,16 @@ def lookup(
     results = pooled_outputs(
         bags, [wire.part(n, rows[n]) for n in range(len(ids), len(rows))]
     )
-    places = places_of(exchange, id_route, round_range)
+    places = places_of(exchange.shards, id_route, round_range)
     total = add_rows(batch, zero_sums(batch), wire, rows, places)
 
     def one(round_range: RoundRange, carry: _Carry) -> _Carry:
         return _later_round(batch, id_route, round_range, scores, carry)
 
-    none = [jnp.full(size, -1, jnp.int32) for size in exchange.sizes]
+    none = jnp.full(batch.ids.shape[0], -1, jnp.int32)
     carry = _Carry(total, none, new)
     _, (total, later, new) = further_rounds(batch, id_route, fits, carry, one)
-    for t, table in enumerate(tables):
-        capacity = exchange.capacities[t]
-        new[table.name] = count_exchange(
-            new[table.name], capacity, demand[0, t], demand[1:, t], ~fits
-        )
+    new = count_exchange(exchange, new, demand, ~fits)
     for (layout, _), result in zip(
         batch.inputs, finalize_pooling(batch, total), strict=True
     ):
@@ -159,7 +155,7 @@ def _sums_alone(
     sums = wire.exchange([o["rows"] for o in owned])
     kept = owner_residuals(inputs, [o["slots"] for o in owned])
     results = pooled_outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
-    return Rounds(None, None, [], [], kept, results, dict(states) | new)
+    return Rounds(None, None, [], None, kept, results, dict(states) | new)
 
 
 def _later_round(
@@ -176,9 +172,8 @@ def _later_round(
         exchange, id_route, batch.ids, round_range, numbers_of(batch)
     )
     ids = ids_by_table(exchange, received)
-    pairs = {t.name: same_lookup(t, states[t.name]) for t in tables}
-    before = states | {name: state for name, (_, state) in pairs.items()}
-    configs = on_the_wire(batch, [config for config, _ in pairs.values()])
+    again, before = same_lookup(tables, states)
+    configs = on_the_wire(batch, again)
     wire = wire_of(exchange, exchange.rows())
     asked = inputs_of_ids(configs, ids, joined_uses(configs, uses, scores))
     owned, new, _ = ops.lookup(
@@ -186,13 +181,10 @@ def _later_round(
     )
     new = before | new
     rows = wire.exchange([o["rows"] for o in owned])
-    places = places_of(exchange, id_route, round_range)
+    places = places_of(exchange.shards, id_route, round_range)
     parts = [o["slots"].reshape(exchange.shards, -1) for o in owned]
     answers = exchange_arrays(parts, exchange.axes)
-    slots = [
-        jnp.maximum(before, jnp.take(now.reshape(-1), at, mode="fill", fill_value=-1))
-        for before, now, at in zip(slots, answers, places, strict=True)
-    ]
+    slots = jnp.maximum(slots, places.answers(answers, -1))
     return _Carry(add_rows(batch, total, wire, rows, places), slots, new)
 
 

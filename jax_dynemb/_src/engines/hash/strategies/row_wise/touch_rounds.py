@@ -53,11 +53,9 @@ def touch(
         received, uses, _ = send_ids_and_uses(
             exchange, id_route, batch.ids, round_range, numbers
         )
-        pairs = [same_lookup(t, states[t.name]) for t in tables]
-        before = {table.name: state for table, state in pairs}
-        again = [table for table, _ in pairs]
+        again, before = same_lookup(tables, states)
         ids = ids_by_table(exchange, received)
-        return _touched(again, ids, uses, {**states, **before}, scores)
+        return _touched(again, ids, uses, before, scores)
 
     return further_rounds(batch, id_route, first.fits, new, one)[1]
 

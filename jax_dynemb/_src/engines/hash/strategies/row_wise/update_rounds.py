@@ -158,11 +158,11 @@ class _Rounds:
         received, before = self._received(round_range, states)
         arrived = wire.exchange(wire.filled(self._sums(round_range, wire), {}))
         new = self.update(before, self._of_ids(received, arrived, wire))
-        for table in exchange.tables:
+        for name in {table.state_name for table in exchange.tables}:
             # What is stored once moves on once, in the last round.
-            again = same_step(new[table.name], states[table.name])
-            again = dataclasses.replace(again, extra=states[table.name].extra)
-            new = new | {table.name: again}
+            again = same_step(new[name], states[name])
+            again = dataclasses.replace(again, extra=states[name].extra)
+            new = new | {name: again}
         return new
 
     def last(
@@ -221,16 +221,11 @@ def _summed(
       reads those of its ids only.
     """
     exchange = batch.exchange
-    places = places_of(exchange, id_route, round_range)
+    places = places_of(exchange.shards, id_route, round_range)
+    slots = batch.cut(places.groups(exchange.capacities))
+    pairs = zip(features, slots, strict=True)
+    numbered = [dataclasses.replace(f, slots=mine) for f, mine in pairs]
     rooms = [exchange.shards * room for room in exchange.capacities]
-    slots = [jnp.where(p < n, p, -1) for p, n in zip(places, rooms, strict=True)]
-    names, taken = [table.name for table in exchange.tables], [0] * len(rooms)
-    numbered = []
-    for f in features:
-        t = names.index(f.layout.table)
-        mine = slots[t][taken[t] : taken[t] + f.layout.num_ids]
-        taken[t] += f.layout.num_ids
-        numbered.append(dataclasses.replace(f, slots=mine))
     where = wire.views[: len(rooms)]
     sums = sum_rows(exchange.tables, rooms, numbered, where)
     return {w.array: x for w, x in zip(where, sums, strict=True)}

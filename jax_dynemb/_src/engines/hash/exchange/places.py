@@ -1,0 +1,78 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where the ids of a device travel in a round, of all tables at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int32, Shaped
+
+from jax_dynemb._src.engines.hash.exchange.route import Route
+
+
+class RoundRange(NamedTuple):
+    """Says which distinct ids of each segment travel in a round: [begin, end)."""
+
+    begin: Int32[Array, "tables shards"]
+    end: Int32[Array, "tables shards"]
+
+
+class Places(NamedTuple):
+    """Says where each id of this device travels in a round.
+
+    Attributes:
+      owner: to which shard.
+      table: its number.
+      number: in the owner's section of the table.
+      live: whether it travels; nothing else is known of others.
+    """
+
+    owner: Int32[Array, " n"]
+    table: Int32[Array, " n"]
+    number: Int32[Array, " n"]
+    live: Bool[Array, " n"]
+
+    def cut(self, begin: int, end: int) -> Places:
+        """Selects neighbours."""
+        return Places(*(each[begin:end] for each in self))
+
+    def groups(self, capacities: Sequence[int]) -> Int32[Array, " n"]:
+        """Numbers the places of a table, [shards * capacity]; -1 if an id has none."""
+        capacity = jnp.array(capacities, jnp.int32)[self.table]
+        return jnp.where(self.live, self.owner * capacity + self.number, -1)
+
+    def answers(self, by_table: Sequence[jax.Array], fill: int) -> Shaped[Array, " n"]:
+        """Reads what owners have answered; ``fill`` if an id has no place.
+
+        Args:
+          by_table: [shards, capacity] of each table.
+          fill: a number.
+        """
+        widths = np.array([each.shape[1] for each in by_table])
+        joined = jnp.concatenate(by_table, axis=1)
+        begin = jnp.array(np.cumsum(widths) - widths, jnp.int32)[self.table]
+        at = self.owner * joined.shape[1] + begin + self.number
+        at = jnp.where(self.live, at, joined.size)
+        return jnp.take(joined.reshape(-1), at, mode="fill", fill_value=fill)
+
+
+def places_of(shards: int, route: Route, round_range: RoundRange) -> Places:
+    """Finds the place of each id.
+
+    Args:
+      shards: of the mesh.
+      route: of the ids.
+      round_range: those that travel.
+    """
+    number = route.unique_of
+    segment = jnp.searchsorted(
+        route.starts[1:-1], number, side="right", method="scan_unrolled"
+    ).astype(jnp.int32)
+    begin = round_range.begin.reshape(-1)[segment]
+    live = (number >= begin) & (number < round_range.end.reshape(-1)[segment])
+    return Places(segment % shards, segment // shards, number - begin, live)
