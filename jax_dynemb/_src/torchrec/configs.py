@@ -74,6 +74,8 @@ class Config:
         may be any optax transformation.
       tt_ranks: makes a tensor train of the table: the ranks between its cores, as in
         FBTT-Embedding. Its ids are row numbers, and ``num_embeddings`` is exact.
+      table_fields: other fields of ``jde.TableConfig``, as ``to_table`` takes them: the
+        second result of ``from_fused_params``, or ``{"tier": ...}``.
       use_virtual_table: accepted: every table here creates rows as ids come.
       virtual_table_eviction_policy: TorchRec's object or a dict of its fields; the
         table then scores its rows by uses or by time, see ``eviction_rule``.
@@ -99,6 +101,7 @@ class Config:
     virtual_table_eviction_policy: Any = None
     optimizer: Any = None
     tt_ranks: Sequence[int] | int | None = None
+    table_fields: Mapping[str, Any] | None = None
 
     _pools: ClassVar[bool] = False
 
@@ -124,6 +127,7 @@ class Config:
         """
         self._tell_unused()
         self._check_sizes()
+        more = {**(self.table_fields or {}), **more}
         scores = scores_for(self.name, self.virtual_table_eviction_policy)
         if self.tt_ranks is not None:
             if scores:
