@@ -50,7 +50,10 @@ class DataType(str, enum.Enum):  # noqa: UP042
 
 DTYPES = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
 NAMES_OF_DTYPES = {dtype: DataType(name) for name, dtype in DTYPES.items()}
-_UNUSED = ("need_pos", "input_dim", "num_embeddings_post_pruning", "total_num_buckets")
+_UNUSED = (
+    *("need_pos", "input_dim", "num_embeddings_post_pruning", "total_num_buckets"),
+    "enable_embedding_update",
+)
 _told: set[tuple[str, ...]] = set()
 
 
@@ -79,10 +82,11 @@ class Config:
       use_virtual_table: accepted: every table here creates rows as ids come.
       virtual_table_eviction_policy: TorchRec's object or a dict of its fields; the
         table then scores its rows by uses or by time, see ``eviction_rule``.
-      need_pos: accepted and unused, as are the three below.
+      need_pos: accepted and unused, as are the four below.
       input_dim: unused.
       num_embeddings_post_pruning: unused.
       total_num_buckets: unused.
+      enable_embedding_update: unused.
     """
 
     num_embeddings: int
@@ -102,6 +106,7 @@ class Config:
     optimizer: Any = None
     tt_ranks: Sequence[int] | int | None = None
     table_fields: Mapping[str, Any] | None = None
+    enable_embedding_update: bool = False
 
     _pools: ClassVar[bool] = False
 
