@@ -10,6 +10,7 @@ from jax_dynemb._src.nnx import Grads as Grads
 from jax_dynemb._src.nnx import LookupGradients as LookupGradients
 from jax_dynemb._src.nnx import Optimizer as Optimizer
 from jax_dynemb._src.nnx import Table as Table
+from jax_dynemb._src.nnx import TableBatchedTTEmbeddingBag as TableBatchedTTEmbeddingBag
 from jax_dynemb._src.nnx import TTEmbeddingBag as TTEmbeddingBag
 from jax_dynemb._src.nnx import ahead as ahead
 from jax_dynemb._src.nnx import clip_by_global_norm as clip_by_global_norm

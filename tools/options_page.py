@@ -9,6 +9,7 @@ python tools/options_page.py
 from __future__ import annotations
 
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,9 @@ def page() -> str:
 def _of(peer: dict[str, Any]) -> list[str]:
     head = ["| option | default | example | here |", "| --- | --- | --- | --- |"]
     lines = [_line(name, option) for name, option in peer["options"].items()]
-    into = f"`{peer['into']}` takes them."
-    return [f"## {peer['title']}", "", into, peer["about"], "", *head, *lines, ""]
+    text = f"`{peer['into']}` takes them. {peer['about']}"
+    about = textwrap.wrap(text, 98, break_on_hyphens=False)
+    return [f"## {peer['title']}", "", *about, "", *head, *lines, ""]
 
 
 def _line(name: str, option: dict[str, Any]) -> str:

@@ -19,6 +19,10 @@ OPTIMIZER_KEYS = {
     "adam": ["opt_type", "lr", "iters", "beta1", "beta2", "eps", "weight_decay"],
     "exact_adagrad": ["opt_type", "lr", "eps", "initial_accumulator_value"],
     "exact_row_wise_adagrad": ["opt_type", "lr", "eps", "initial_accumulator_value"],
+    "ftrl": [
+        *("opt_type", "lr", "learning_rate_power", "ftrl_beta", "l1", "l2"),
+        "initial_accumulator_value",
+    ],
 }
 COMMON_KEYS = ["evict_strategy", "dist_type", "step_score"]
 FILE = re.compile(r"(.*)_(emb_\w+|counter_\w+)\.rank_(\d+)\.world_size_(\d+)")
@@ -52,7 +56,7 @@ def owner(key: int, ranks: int, dist_type: str) -> int:
 
 
 def state_width(optimizer: str, dim: int) -> int:
-    widths = {"sgd": 0, "adam": 2 * dim, "exact_adagrad": dim}
+    widths = {"sgd": 0, "adam": 2 * dim, "ftrl": 2 * dim, "exact_adagrad": dim}
     return widths.get(optimizer, 1)
 
 

@@ -20,6 +20,7 @@ OPTIMIZERS = {
     "adam": jde.optim.adam(0.25, b1=0.5, b2=0.75, eps=1e-6, weight_decay=0.125),
     "exact_adagrad": jde.optim.adagrad(0.5, initial_accumulator_value=0.5),
     "exact_row_wise_adagrad": jde.optim.rowwise_adagrad(0.5, eps=1e-3),
+    "ftrl": jde.optim.ftrl(0.5, l1=0.125, l2=0.25, beta=1.0),
 }
 STRATEGIES = {
     "step": "EvictStrategy.KCustomized",
@@ -61,10 +62,10 @@ def written(path, coll, state, **options):
 
 
 def states_of(row) -> np.ndarray:
-    """M and v, or the accumulator, as DynamicEmb stores them."""
+    """M and v, linear and accumulator, or that alone, as DynamicEmb stores them."""
     parts = [
         np.atleast_1d(row.state[n])
-        for n in ("mu", "nu", "sum_of_squares")
+        for n in ("mu", "nu", "z", "n", "sum_of_squares")
         if n in row.state
     ]
     return np.concatenate(parts) if parts else np.empty(0, np.float32)
@@ -93,6 +94,9 @@ def test_an_independent_reader_finds_every_row(tmp_path, optimizer, ranks):
         names = ("iters", "beta1", "beta2", "eps", "weight_decay")
         expected = [3, 0.5, 0.75, 1e-6, 0.125]
         assert [table.metadata[name] for name in names] == expected
+    elif optimizer == "ftrl":
+        names = ("learning_rate_power", "ftrl_beta", "l1", "l2")
+        assert [table.metadata[name] for name in names] == [-0.5, 1.0, 0.125, 0.25]
     elif optimizer != "sgd":
         assert table.metadata["eps"] == ours.eps
         start = table.metadata["initial_accumulator_value"]
@@ -127,8 +131,8 @@ def test_options_of_an_optimizer_that_dynamicemb_has(tmp_path, optimizer, name):
 
 
 def test_an_optimizer_that_dynamicemb_does_not_have(tmp_path):
-    coll = tables(jde.optim.ftrl(0.1))
-    with pytest.raises(ValueError, match=r"no optimizer like this one \(ftrl\)"):
+    coll = tables(jde.optim.lamb(0.1))
+    with pytest.raises(ValueError, match=r"no optimizer like this one \(lamb\)"):
         written(tmp_path / "dump", coll, trained(coll))
 
 
@@ -450,3 +454,47 @@ def test_compound_scores_have_two_columns(tmp_path, order):
     np.testing.assert_array_equal(columns["timestamp"], NOW - 3 + last)  # of 3 lookups
     with pytest.raises(ValueError, match="combines only timestamp and lfu"):
         written(tmp_path / "other", coll, state, compound={"cat": ("lfu", "step")})
+
+
+def as_continuous(path, ranks: int, size: int) -> None:
+    """Turns a dump of one rank into what 'continuous' ranks write (Python integers)."""
+    kinds = {p.name.split(".")[0]: p for p in path.iterdir() if ".rank_0" in p.name}
+    block = -(-size // ranks)
+    unsigned = [int(k) % 2**64 for k in np.fromfile(kinds["cat_emb_keys"], "<i8")]
+    owner = [k // block if k < block * ranks else k % ranks for k in unsigned]
+    local = [k % block if k < block * ranks else k // ranks for k in unsigned]
+    for kind, file in kinds.items():
+        rows = np.fromfile(file, "<i4").reshape(len(local), -1)
+        if kind == "cat_emb_keys":
+            rows = np.array(local, "<u8").view("<i4").reshape(len(local), -1)
+        for rank in range(ranks):
+            mine = rows[np.array(owner) == rank]
+            mine.tofile(path / f"{kind}.rank_{rank}.world_size_{ranks}")
+        file.unlink()
+    (path / "checksums.json").unlink()
+    file = path / "cat_opt_args.json"
+    fields = json.loads(file.read_text()) | {"dist_type": "continuous"}
+    file.write_text(json.dumps(fields))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_a_continuous_dump_of_several_ranks_gives_its_keys_back(tmp_path, ranks):
+    coll, size = tables("adam"), 301
+    rng, keys = np.random.default_rng(1), [0, 300, 301, 2**40, 2**62, -5, -(2**63)]
+    keys = np.concatenate([keys, np.arange(40, 220), rng.integers(2**62, size=50)])
+    _, residual, state = coll.lookup(coll.init(0), {"cat": jde.ids(keys)})
+    ones = {"cat": jnp.ones((len(keys), 3))}
+    state = coll.apply_gradients(state, residual, ones)
+    written(tmp_path / "dump", coll, state)
+    as_continuous(tmp_path / "dump", ranks, size)
+    with pytest.raises(ValueError, match=r"Pass num_embeddings=\{'cat': \.\.\.\}"):
+        jde.import_.dynamicemb(tmp_path / "dump", coll, now=NOW)
+    again = jde.import_.dynamicemb(
+        tmp_path / "dump", coll, now=NOW, num_embeddings={"cat": size}
+    )
+    assert again.notes == ()
+    rows, back = export(coll, state, "cat"), export(coll, again.state, "cat")
+    assert rows.keys() == back.keys() and len(rows) == len(set(keys.tolist()))
+    for key, row in rows.items():
+        np.testing.assert_array_equal(row.values, back[key].values)
+        np.testing.assert_array_equal(states_of(row), states_of(back[key]))

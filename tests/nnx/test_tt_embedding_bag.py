@@ -202,12 +202,12 @@ def test_reset_parameters_draws_the_law_again(law):
     [
         ({"use_cache": True}, "no cache"),
         ({"learning_rate": 0.1}, "nnx.Optimizer"),
-        ({"sparse": False}, "nnx.Optimizer"),
+        ({"sparse": True}, "nnx.Optimizer"),
         ({"dim_shape": (1, 2)}, "tt_q_shapes"),
-        ({"num_tables": 2}, "one TTEmbeddingBag a table"),
+        ({"num_tables": 2}, "TableBatchedTTEmbeddingBag"),
         ({"dtype": jnp.bfloat16}, r"\['dtype'\].*options are ids, compute_dtype"),
         (
-            {"optimizer": "SGD", "learning_rate": 0.1, "use_cache": False},
+            {"optimizer": "SGD", "learning_rate": 0.1, "use_cache": True},
             "argument .*: optimizer, learning_rate: the cores .*; use_cache: every",
         ),
     ],
@@ -232,7 +232,7 @@ def test_values_that_do_not_fit_are_named_as_they_were_written(option, fix):
 
 def test_unknown_law():
     with pytest.raises(ValueError, match="approx-normal"):
-        make(weight_dist="naive-uniform")
+        make(weight_dist="approx-uniform-normal")
 
 
 @pytest.mark.parametrize("ids", ["index", "hash"])

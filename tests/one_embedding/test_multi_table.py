@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """OneEmbedding's module gives the rows of plain tables, by column or by table id."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import optax
 import pytest
 
 import jax_dynemb as jde
+from peer_options import given, options_of, wanted
 
 ONE = jde.one_embedding
 STORE = ONE.make_device_mem_store_options("snapshots", capacity=1000)
@@ -137,3 +140,37 @@ def test_mistakes_say_what_to_write(case):
     call, match = BAD[case]
     with pytest.raises((ValueError, TypeError, AttributeError), match=match):
         call()
+
+
+STORES, MODULES = options_of("oneembedding"), options_of("oneembedding_module")
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_every_option_of_a_store_does_what_the_list_says(monkeypatch, name):
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    given_ = {"cache_budget_mb": 8, "persistent_path": "rows", "capacity": 1000}
+    plain = ONE.make_cached_ssd_store_options(**given_)
+    made = ONE.make_cached_ssd_store_options(**given_ | given(name, STORES[name]))
+    expected = wanted(STORES[name]) if "gives" in STORES[name] else {}
+    assert made == dataclasses.replace(plain, **expected)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_option_of_the_module_does_what_the_list_says(name):
+    option = MODULES[name]
+    example = given(name, option)
+    if name in ("tables", "store_options", "default_initializer"):
+        example[name] = eval(example[name], vars(ONE))
+    base = {"name": "e", "embedding_dim": 8, "store_options": STORE}
+    (plain,) = ONE.MultiTableEmbedding(**base).coll.tables.values()
+    (made,) = ONE.MultiTableEmbedding(**base | example).coll.tables.values()
+    expected = wanted(option) if "gives" in option else {}
+    assert made == dataclasses.replace(plain, **expected)
+
+
+def test_a_seed_draws_the_rows():
+    rows = [
+        ONE.MultiTableEmbedding("e", 4, store_options=STORE, seed=seed)(np.array([5]))
+        for seed in (0, 0, 7)
+    ]
+    assert (rows[0] == rows[1]).all() and (rows[0] != rows[2]).all()

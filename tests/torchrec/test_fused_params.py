@@ -232,9 +232,11 @@ SPECS = [(100, 8, 2, 0), (50, 16, "DEVICE", "CUDA"), (60, 8, "MANAGED", "CUDA")]
 
 def test_tables_of_fbgemm():
     arguments = {"optimizer": "adam", "pooling_mode": 1, "learning_rate": 0.1}
-    cached, plain, managed = T.tables_from_fbgemm(
+    configs = T.tables_from_fbgemm(
         SPECS, [0, 1, 0, 2], table_names=["a", "b", "c"], **arguments
     )
+    assert [config.num_embeddings for config in configs] == [100, 50, 60]
+    cached, plain, managed = (config.to_table() for config in configs)
     assert [t.name for t in (cached, plain, managed)] == ["a", "b", "c"]
     assert (cached.feature_names, plain.feature_names) == (("f0", "f2"), ("f1",))
     assert (cached.dim, plain.dim, plain.pooling) == (8, 16, "mean")
@@ -244,8 +246,11 @@ def test_tables_of_fbgemm():
     host = jde.tiers.host
     assert tiers == [host(hbm_fraction=0.2), None, host(hbm_fraction=1 / 32)]
     (one,) = T.tables_from_fbgemm(SPECS[:1], cache_sets=4)
-    assert (one.tier, one.name) == (host(hbm_rows=128), "t0")
-    assert T.tables_from_fbgemm(SPECS[:1], enforce_hbm=True)[0].tier is None
+    assert (one.to_table().tier, one.name) == (host(hbm_rows=128), "t0")
+    (one,) = T.tables_from_fbgemm(SPECS[:1], enforce_hbm=True)
+    assert one.to_table().tier is None
+    (one,) = T.tables_from_fbgemm(SPECS[:1], pooling_mode=2)
+    assert isinstance(one, T.EmbeddingConfig) and one.to_table().pooling is None
     with pytest.raises(ValueError, match="in which each has a feature"):
         T.tables_from_fbgemm(SPECS, [0, 0])
     with pytest.raises(ValueError, match="the location of a table is one of"):

@@ -15,6 +15,9 @@ from jax_dynemb._src.nnx.jit import jit as jit
 from jax_dynemb._src.nnx.optimizer import Optimizer as Optimizer
 from jax_dynemb._src.nnx.optimizer import clip_by_global_norm as clip_by_global_norm
 from jax_dynemb._src.nnx.optimizer import update_tables as update_tables
+from jax_dynemb._src.nnx.table_batched import (
+    TableBatchedTTEmbeddingBag as TableBatchedTTEmbeddingBag,
+)
 from jax_dynemb._src.nnx.tt_embedding_bag import TTEmbeddingBag as TTEmbeddingBag
 from jax_dynemb._src.nnx.value_and_grad import value_and_grad as value_and_grad
 from jax_dynemb._src.nnx.variable import Table as Table

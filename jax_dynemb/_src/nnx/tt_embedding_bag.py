@@ -26,6 +26,7 @@ from jax_dynemb._src.nnx.table_module import drawn_seed
 _WEIGHT_DISTS = {
     "approx-normal": tt.tail_normal,
     "approx-uniform": tt.approx_uniform,
+    "naive-uniform": tt.uniform,  # FBTT's table of this law is zeros but for rounding
     "normal": tt.normal,
     "uniform": tt.uniform,
 }
@@ -35,6 +36,14 @@ _OPTIMIZER = (
     "optax.sgd(0.1)"
 )
 _CACHE = "every row trains through its cores, so no cache can lose updates: drop it"
+# FBTT's arguments with values that say what holds here anyway; None: any value.
+_HOLDS: dict[str, Any] = {
+    "sparse": False,
+    "use_cache": False,
+    "cache_size": 0,
+    "hashtbl_size": 0,
+    "enforce_embedding_dim": None,
+}
 _NOT_HERE = {
     "optimizer": _OPTIMIZER,
     "learning_rate": _OPTIMIZER,
@@ -43,8 +52,7 @@ _NOT_HERE = {
     "use_cache": _CACHE,
     "cache_size": _CACHE,
     "hashtbl_size": _CACHE,
-    "enforce_embedding_dim": "dim is always exact: drop it",
-    "num_tables": "write one TTEmbeddingBag a table",
+    "num_tables": "write TableBatchedTTEmbeddingBag",
     "ranks": "write tt_ranks=",
     "rows_shape": "write tt_p_shapes=",
     "dim_shape": "write tt_q_shapes=",
@@ -75,17 +83,21 @@ class TTEmbeddingBag(nnx.Module):
     Args:
       num_embeddings: rows of the table.
       embedding_dim: columns of a row.
+      positional: ``tt_ranks, tt_p_shapes, tt_q_shapes`` in FBTT's order, or as its
+        README has them, the two shapes with ``tt_ranks=``.
       tt_ranks: ranks between the cores, one fewer than there are cores; 2 to 5 cores.
       tt_p_shapes: factors of the rows; None: ``jde.tt.suggested_shapes``.
       tt_q_shapes: factors of the columns; None: likewise.
       weight_dist: the law of the table's entries: an initializer of ``jde.tt``, or
         FBTT's name of one: "approx-normal" (``tail_normal``), "approx-uniform",
-        "normal" or "uniform".
+        "naive-uniform", "normal" or "uniform". Each has the scale of
+        ``1 / sqrt(3 * num_embeddings)``, which some of FBTT's miss.
       mode: "sum" or "mean" of the rows of a bag, or None for a row an id.
       name: of the table; also seeds its cores.
       rngs: the seed of the cores is drawn from ``rngs.params()``.
       options: ``ids``, ``compute_dtype``, ``hash_seed`` and ``key_dtype`` of
-        ``jde.TTConfig``.
+        ``jde.TTConfig``. Of FBTT's arguments ``sparse=False``, ``use_cache=False`` and
+        ``enforce_embedding_dim`` say what holds anyway.
 
     Attributes:
       config: ``jde.TTConfig``, static.
@@ -109,25 +121,28 @@ class TTEmbeddingBag(nnx.Module):
         self,
         num_embeddings: int,
         embedding_dim: int,
-        tt_ranks: Sequence[int] | int,
+        *positional: Any,
+        tt_ranks: Sequence[int] | int | None = None,
         tt_p_shapes: Sequence[int] | None = None,
         tt_q_shapes: Sequence[int] | None = None,
-        *,
         weight_dist: Any = "approx-normal",
         mode: Any = "sum",
         name: str = "tt",
         rngs: nnx.Rngs,
         **options: Any,
     ):
-        _check_options(options)
+        options = _options(options)
+        ranks, rows_shape, dim_shape = _shapes(
+            positional, [tt_ranks, tt_p_shapes, tt_q_shapes]
+        )
         try:
             self.config = tt.TTConfig(
                 name,
                 embedding_dim,
                 num_embeddings,
-                tt_ranks,
-                rows_shape=tt_p_shapes,
-                dim_shape=tt_q_shapes,
+                ranks,
+                rows_shape=rows_shape,
+                dim_shape=dim_shape,
                 pooling=mode,
                 initializer=_initializer(weight_dist),
                 **options,
@@ -284,16 +299,39 @@ def _check_end(ids: np.ndarray, end: int) -> None:
         )
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
-    """Refuses what is no option here, and says what to write instead."""
-    wrong = [option for option in options if option not in _OPTIONS]
-    if not wrong:
-        return
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those of ``TTConfig``; refuses others, and says what to write instead."""
+    kept = {
+        name: value
+        for name, value in options.items()
+        if name not in _HOLDS or _HOLDS[name] not in (None, value)
+    }
     reasons: dict[str, list[str]] = {}
-    for option in wrong:
+    for option in [each for each in kept if each not in _OPTIONS]:
         reasons.setdefault(_NOT_HERE.get(option, _UNKNOWN), []).append(option)
-    why = "; ".join(f"{', '.join(names)}: {why}" for why, names in reasons.items())
-    raise TypeError(f"TTEmbeddingBag has no argument {wrong}: {why}.")
+    if reasons:
+        wrong = [option for names in reasons.values() for option in names]
+        why = "; ".join(f"{', '.join(names)}: {why}" for why, names in reasons.items())
+        raise TypeError(f"TTEmbeddingBag has no argument {wrong}: {why}.")
+    return kept
+
+
+def _shapes(positional: Sequence[Any], named: list[Any]) -> list[Any]:
+    """Returns ranks, row and column factors, given by position or by name."""
+    places = [k for k in range(3) if named[0] is None or k]
+    if len(positional) > len(places) or any(
+        named[k] is not None for k, _ in zip(places, positional, strict=False)
+    ):
+        raise TypeError(
+            "TTEmbeddingBag takes num_embeddings, embedding_dim, tt_ranks, tt_p_shapes "
+            "and tt_q_shapes by position, each once; all others are keywords. "
+            f"{_OPTIMIZER}."
+        )
+    for place, value in zip(places, positional, strict=False):
+        named[place] = value
+    if named[0] is None:
+        raise TypeError("TTEmbeddingBag needs tt_ranks: write tt_ranks=[32, 32].")
+    return named
 
 
 def _in_names_of_fbtt(message: str) -> str:

@@ -138,40 +138,46 @@ class MultiTableEmbedding(TableModule):
         Raises:
           ValueError: ids of several tables in another shape, without ``table_ids``.
         """
-        is_pair = self.coll.tables[next(iter(self.coll.tables))].key_dtype == "int64"
-        if isinstance(ids, jax.Array):
-            keys = ids
-        else:
-            keys = words_of(ids) if is_pair else np.asarray(ids, np.int32)
-        keys = self._padded(keys, is_pair)
+        keys, is_pair = self._keys(ids)
         shape = keys.shape[:-1] if is_pair else keys.shape
+        features = list(self.coll.features)
         if table_ids is None and self.num_tables > 1:
             if len(shape) != 2 or shape[1] != self.num_tables:
                 raise ValueError(
                     f"ids of {self.num_tables} tables have the shape {shape}: give "
                     f"[batch, {self.num_tables}], or table_ids=... of that shape."
                 )
-            table_ids = np.broadcast_to(np.arange(self.num_tables), shape)
-        features = list(self.coll.features)
-        if len(features) == 1:
-            return self._lookup({features[0]: keys}, None, None, train)[features[0]]
-        if np.shape(table_ids) != shape:
+        elif table_ids is not None and np.shape(table_ids) != shape:
             raise ValueError(
                 f"table_ids have the shape {np.shape(table_ids)}, and ids {shape}: "
                 "give a table for each id."
             )
-        mine = {f: jnp.asarray(table_ids) == t for t, f in enumerate(features)}
-        batch = {f: _only(keys, own, is_pair) for f, own in mine.items()}
+        if len(features) == 1:
+            return self._lookup({features[0]: keys}, None, None, train)[features[0]]
+        if table_ids is None:
+            batch = {f: keys[:, t] for t, f in enumerate(features)}
+            rows = self._lookup(batch, None, None, train)
+            return jnp.stack([rows[f] for f in features], axis=1)
+        batch = {
+            f: _only(keys, jnp.asarray(table_ids) == t, is_pair)
+            for t, f in enumerate(features)
+        }
         rows = self._lookup(batch, None, None, train)
         return sum((rows[f] for f in features[1:]), rows[features[0]])
 
-    def _padded(self, keys: Any, is_pair: bool) -> Any:
+    def _keys(self, ids: Any) -> tuple[Any, bool]:
+        """Returns ids with padding for ``padding_idx``; and whether they are pairs."""
+        if not isinstance(ids, jax.Array):
+            wide = next(iter(self.coll.tables.values())).key_dtype == "int64"
+            ids = words_of(ids) if wide else np.asarray(ids, np.int32)
+        is_pair = ids.dtype == np.uint32
         if self.padding_idx is None:
-            return keys
-        if not is_pair:
-            return jnp.where(keys == self.padding_idx, -1, keys)
-        words = words_of(np.array(self.padding_idx, np.int64))
-        return _only(keys, (jnp.asarray(keys) != words).any(axis=-1), True)
+            return ids, is_pair
+        own = jnp.asarray(ids) != self.padding_idx
+        if is_pair:
+            words = words_of(np.array(self.padding_idx, np.int64))
+            own = (jnp.asarray(ids) != words).any(axis=-1)
+        return _only(ids, own, is_pair), is_pair
 
 
 def _only(keys: Any, own: jax.Array, is_pair: bool) -> jax.Array:

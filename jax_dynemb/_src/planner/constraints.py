@@ -43,6 +43,8 @@ _REFUSED = {
     "enforce_hbm": "every table lies in device memory",
     "device_group": "a plan is for one mesh; give jde.Tables the mesh of those devices",
     "key_value_params": "every table is a hash table; set TableConfig(capacity=...)",
+    "stochastic_rounding": "rows say it: to_table(rounding='stochastic')",
+    "bounds_check_mode": "no id is out of bounds; jde.torchrec.check_bounds looks",
 }
 
 
@@ -66,10 +68,13 @@ class ParameterConstraints:
       feature_names: features of the table, to be compared with its config's.
       output_dtype: of the returned rows; the config's if None.
       compute_kernels: ``["fused"]`` or None; there is no other kernel.
-      cache_params: refused, as are the three below: the message says why.
+      cache_params: refused, as are the five below: the message says why.
       enforce_hbm: refused.
       device_group: refused.
       key_value_params: refused.
+      stochastic_rounding: refused.
+      bounds_check_mode: refused.
+      use_virtual_table: accepted: every table creates rows as ids come.
 
     Raises:
       ValueError: a value that is refused, or a sharding type that does not exist.
@@ -90,6 +95,9 @@ class ParameterConstraints:
     output_dtype: Any = None
     device_group: Any = None
     key_value_params: Any = None
+    stochastic_rounding: Any = None
+    bounds_check_mode: Any = None
+    use_virtual_table: bool = False
 
     def __post_init__(self) -> None:
         """Brings sharding types into their one form and refuses what is not there."""

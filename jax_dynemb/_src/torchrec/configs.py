@@ -50,7 +50,10 @@ class DataType(str, enum.Enum):  # noqa: UP042
 
 DTYPES = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
 NAMES_OF_DTYPES = {dtype: DataType(name) for name, dtype in DTYPES.items()}
-_UNUSED = ("need_pos", "input_dim", "num_embeddings_post_pruning", "total_num_buckets")
+_UNUSED = (
+    *("need_pos", "input_dim", "num_embeddings_post_pruning", "total_num_buckets"),
+    "enable_embedding_update",
+)
 _told: set[tuple[str, ...]] = set()
 
 
@@ -74,13 +77,16 @@ class Config:
         may be any optax transformation.
       tt_ranks: makes a tensor train of the table: the ranks between its cores, as in
         FBTT-Embedding. Its ids are row numbers, and ``num_embeddings`` is exact.
+      table_fields: other fields of ``jde.TableConfig``, as ``to_table`` takes them: the
+        second result of ``from_fused_params``, or ``{"tier": ...}``.
       use_virtual_table: accepted: every table here creates rows as ids come.
       virtual_table_eviction_policy: TorchRec's object or a dict of its fields; the
         table then scores its rows by uses or by time, see ``eviction_rule``.
-      need_pos: accepted and unused, as are the three below.
+      need_pos: accepted and unused, as are the four below.
       input_dim: unused.
       num_embeddings_post_pruning: unused.
       total_num_buckets: unused.
+      enable_embedding_update: unused.
     """
 
     num_embeddings: int
@@ -99,6 +105,8 @@ class Config:
     virtual_table_eviction_policy: Any = None
     optimizer: Any = None
     tt_ranks: Sequence[int] | int | None = None
+    table_fields: Mapping[str, Any] | None = None
+    enable_embedding_update: bool = False
 
     _pools: ClassVar[bool] = False
 
@@ -124,6 +132,7 @@ class Config:
         """
         self._tell_unused()
         self._check_sizes()
+        more = {**(self.table_fields or {}), **more}
         scores = scores_for(self.name, self.virtual_table_eviction_policy)
         if self.tt_ranks is not None:
             if scores:

@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.host_tier import hbm_shares
-from jax_dynemb._src.torchrec.configs import EmbeddingBagConfig
+from jax_dynemb._src.torchrec.configs import EmbeddingBagConfig, EmbeddingConfig
 from jax_dynemb._src.torchrec.fused_names import MAPPED, plain
 from jax_dynemb._src.torchrec.fused_params import from_fused_params, tier_of_share
 
@@ -22,7 +21,7 @@ def tables_from_fbgemm(
     *,
     table_names: Sequence[str] | None = None,
     **arguments: Any,
-) -> tuple[TableConfig, ...]:
+) -> tuple[EmbeddingBagConfig | EmbeddingConfig, ...]:
     """Makes the tables of FBGEMM's ``SplitTableBatchedEmbeddingBagsCodegen``.
 
     Args:
@@ -35,7 +34,8 @@ def tables_from_fbgemm(
       arguments: the others, as ``from_fused_params`` takes them.
 
     Returns:
-      What ``jde.Tables``, ``jde.nnx`` and collections take.
+      Configs for the collections; ``to_table()`` of each is what ``jde.Tables`` takes.
+      With PoolingMode.NONE they are of an ``EmbeddingCollection``.
 
     Raises:
       ValueError: a table without a feature or without a location, names that do not
@@ -44,8 +44,8 @@ def tables_from_fbgemm(
     Example:
       >>> specs = [(1000, 8, "MANAGED_CACHING", "CUDA"), (100, 16)]
       >>> big, small = jde.torchrec.tables_from_fbgemm(specs, cache_load_factor=0.25)
-      >>> big.tier.hbm_fraction, small.feature_names
-      (0.25, ('f1',))
+      >>> big.to_table().tier.hbm_fraction, small.feature_names
+      (0.25, ['f1'])
     """
     optimizer, fields = from_fused_params(arguments)
     count = len(embedding_specs)
@@ -57,17 +57,29 @@ def tables_from_fbgemm(
             f"{list(names)}, and a feature_table_map in which each has a feature, not "
             f"{of_features}."
         )
-    kept = {"pooling": "sum"} | {k: v for k, v in fields.items() if k != "tier"}
-    tables = []
+    pooling = fields.pop("pooling", "sum")
+    kind = EmbeddingBagConfig if pooling else EmbeddingConfig
+    more = {"pooling": pooling.upper()} if pooling else {}
+    cache = fields.pop("tier", None)
+    configs = []
     for t, (rows, dim, *place) in enumerate(embedding_specs):
         features = [f"f{f}" for f, table in enumerate(of_features) if table == t]
-        config = EmbeddingBagConfig(rows, dim, names[t], feature_names=features)
-        tier = _tier(place[0], arguments, fields) if place else {}
-        tables.append(config.to_table(optimizer=optimizer, **kept, **tier))
-    return tuple(tables)
+        tier = _tier(place[0], arguments, cache) if place else {}
+        configs.append(
+            kind(
+                rows,
+                dim,
+                names[t],
+                feature_names=features,
+                optimizer=optimizer,
+                table_fields=fields | tier,
+                **more,
+            )
+        )
+    return tuple(configs)
 
 
-def _tier(location: Any, arguments: Any, fields: Any) -> dict[str, Any]:
+def _tier(location: Any, arguments: Any, cache: Any) -> dict[str, Any]:
     """Returns where the rows of a location lie, if not on the device."""
     where = plain(location)
     names = dict(enumerate(_LOCATIONS))
@@ -79,8 +91,8 @@ def _tier(location: Any, arguments: Any, fields: Any) -> dict[str, Any]:
         return {}
     if where == "managed":
         return tier_of_share(hbm_shares()[0])
-    if "tier" in fields:
-        return {"tier": fields["tier"]}
+    if cache is not None:
+        return {"tier": cache}
     return tier_of_share(
         arguments.get("cache_load_factor", MAPPED["cache_load_factor"][0])
     )

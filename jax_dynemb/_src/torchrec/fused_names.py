@@ -87,7 +87,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "embedding_specs": ((None,), _MANY),
     "feature_table_map": ((None,), _MANY),
     "bounds_check_mode": (
-        (1, 2, 3, "warning", "ignore", "none", "v2_warning", "v2_ignore", "v2_none"),
+        (1, 2, 3, 4, 5, "warning", "ignore", "none", "v2_warning", "v2_ignore"),
         "ids are hash keys of 64 bits, of which none is out of bounds: call "
         "jde.torchrec.check_bounds(collection, kjt) on the host, which raises",
     ),

@@ -31,6 +31,20 @@ _REASONS: dict[str, tuple[str, ...]] = {
     "to to_table.": ("CacheAlgorithm", "CacheParams", "KeyValueParams"),
     "write jde.optim.adagrad(...) and its like, or the name as a str in "
     "from_fused_params.": ("EmbOptimType", "OptimType"),
+    "write tables_from_fbgemm(embedding_specs, ...), and give the tables to a "
+    "collection.": (
+        "SplitTableBatchedEmbeddingBagsCodegen",
+        "DenseTableBatchedEmbeddingBagsCodegen",
+    ),
+    "write its name as a str, such as 'managed_caching' or 'l2', in tables_from_fbgemm "
+    "or from_fused_params.": (
+        "BoundsCheckMode",
+        "ComputeDevice",
+        "EmbeddingLocation",
+        "PoolingMode",
+        "SparseType",
+        "WeightDecayMode",
+    ),
     "write to_table(...) of the config; DataType and PoolingType are enums of str.": (
         "BaseEmbeddingConfig",
         "data_type_to_dtype",

@@ -65,6 +65,9 @@ class Dump:
     entries: Mapping[str, Entry] | None
     # Of the files, by kind, where they are not the usual ones.
     dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
+    # Of a table whose ranks hold numbers of their own for its keys (dist_type
+    # "continuous"); None: the files have the keys.
+    num_embeddings: int | None = None
 
     @property
     def data_bytes(self) -> int:
@@ -77,7 +80,7 @@ class Dump:
             files = self.entries.items()
             verify_files(self.path, files, advance=advance)
         ranks = range(self.ranks)
-        keys = [self._read(KEYS, rank, 1, 0, self.counts[rank]) for rank in ranks]
+        keys = [self._keys(rank, 0, self.counts[rank]) for rank in ranks]
         ordered = np.sort(np.concatenate(keys), axis=None)
         if (again := np.flatnonzero(ordered[1:] == ordered[:-1])).size:
             file = self.path / file_name(self.name, KEYS, 0, self.ranks)
@@ -89,7 +92,7 @@ class Dump:
 
         Compound scores are "scores" beside them, int64[n, 2].
         """
-        widths = {KEYS: 1, VALUES: self.dim}
+        widths = {VALUES: self.dim}
         if self.score_words:
             widths[SCORES] = self.score_words
         if self.state_width:
@@ -101,12 +104,12 @@ class Dump:
                     kind: self._read(kind, rank, width, start, rows)
                     for kind, width in widths.items()
                 }
-                yield self._chunk(block | {KEYS: block[KEYS][:, 0]})
+                yield self._chunk({KEYS: self._keys(rank, start, rows)} | block)
 
     def index(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Keys and scores only."""
         for rank, count in enumerate(self.counts):
-            keys = self._read(KEYS, rank, 1, 0, count)[:, 0]
+            keys = self._keys(rank, 0, count)
             scores = np.ones((count, 1), np.int64)
             if self.score_words:
                 scores = self._read(SCORES, rank, self.score_words, 0, count)
@@ -133,6 +136,7 @@ class Dump:
             ]
             for kind in kinds
         )
+        keys = [self._global(rank, own) for rank, own in enumerate(keys)]
         none = [np.empty(0, np.int64)]
         return np.concatenate(keys or none), np.concatenate(frequencies or none)
 
@@ -145,6 +149,24 @@ class Dump:
             states["scores"] = scores
         last = np.ascontiguousarray(scores[:, -1])
         return Exported(block[KEYS], block[VALUES], last.view(np.uint64), states)
+
+    def _keys(self, rank: int, first: int, rows: int) -> np.ndarray:
+        """Some keys of a rank, int64[rows]."""
+        return self._global(rank, self._read(KEYS, rank, 1, first, rows)[:, 0])
+
+    def _global(self, rank: int, keys: np.ndarray) -> np.ndarray:
+        """Returns the keys that a rank has numbers of its own for.
+
+        Rank r has ``key - r * block`` of the block of keys that it owns. Of the keys
+        behind all blocks it has those with the remainder r, as ``key // ranks``, and
+        these are the larger numbers. All of it is unsigned.
+        """
+        if self.num_embeddings is None:
+            return keys
+        block = np.uint64(-(-self.num_embeddings // self.ranks))
+        own, place = np.ascontiguousarray(keys).view(np.uint64), np.uint64(rank)
+        behind = own * np.uint64(self.ranks) + place
+        return np.where(own < block, own + place * block, behind).view(np.int64)
 
     def _read(
         self, kind: str, rank: int, width: int, first: int, rows: int
@@ -224,7 +246,8 @@ def _float_dtypes(
     of_row = sum(map(file_bytes, files_of(path, name, VALUES))) // rows
     of_states = sum(map(file_bytes, files_of(path, name, STATES))) // rows
     # States may have 16 bits too: their number says it.
-    numbers = {"adam": 2, "exact_adagrad": 1}.get(str(metadata.get("opt_type")), 0)
+    of_columns = {"adam": 2, "ftrl": 2, "exact_adagrad": 1}
+    numbers = of_columns.get(str(metadata.get("opt_type")), 0)
     numbers = numbers * (of_row // dtype.itemsize) or 1
     if of_states == numbers * dtype.itemsize:
         return {VALUES: dtype, STATES: dtype}

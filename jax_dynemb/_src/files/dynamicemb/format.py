@@ -57,6 +57,18 @@ OPTIMIZERS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
             "initial_accumulator_value": "initial_accumulator_value",
         },
     ),
+    "ftrl": (  # of releases after v26.06
+        "ftrl",
+        ("z", "n"),
+        {
+            "lr": "learning_rate",
+            "learning_rate_power": "lr_power",
+            "ftrl_beta": "beta",
+            "l1": "l1",
+            "l2": "l2",
+            "initial_accumulator_value": "initial_accumulator_value",
+        },
+    ),
     "rowwise_adagrad": (
         "exact_row_wise_adagrad",
         ("sum_of_squares",),

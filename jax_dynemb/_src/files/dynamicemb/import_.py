@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from jax_dynemb._src.files.dynamicemb.format import (
 )
 from jax_dynemb._src.files.live import Imported, check_room, clear_table, lost_rows
 from jax_dynemb._src.ops import TableState
-from jax_dynemb._src.rows import Exported
+from jax_dynemb._src.rows import Exported, Schema
 from jax_dynemb._src.scores import MOST_SCORE
 from jax_dynemb._src.table import Tables, insert_chunks, with_counts
 
@@ -41,6 +42,7 @@ def dynamicemb(
     optimizer: bool = True,
     now: int | None = None,
     allow_drop: bool = False,
+    num_embeddings: Mapping[str, int] | None = None,
     quiet: bool = False,
 ) -> Imported:
     """Reads a dump of DynamicEmb, of any number of ranks.
@@ -53,6 +55,8 @@ def dynamicemb(
       optimizer: read optimizer states and the number of updates.
       now: the present in nanoseconds, which ages are counted from.
       allow_drop: leave out rows that find no place in a smaller table, with a warning.
+      num_embeddings: by table, that of its config in DynamicEmb. Several ranks of
+        dist_type "continuous" dump numbers within a rank; it makes keys of them again.
       quiet: no progress bar.
 
     Returns:
@@ -68,7 +72,11 @@ def dynamicemb(
         for the rows; the state lives on.
     """
     names = list(coll.tables if tables is None else tables)
-    readers = [_Reader(Path(path), coll, name, optimizer, now) for name in names]
+    sizes = num_embeddings or {}
+    readers = [
+        _Reader(Path(path), coll, name, optimizer, now, sizes.get(name))
+        for name in names
+    ]
     to_read = sum(reader.dump.data_bytes for reader in readers)
     with progress_bar("verifying", to_read, quiet) as advance:
         for reader in readers:
@@ -95,7 +103,13 @@ class _Reader:
     """Fills one table. What does not fit is found before anything is changed."""
 
     def __init__(
-        self, path: Path, coll: Tables, name: str, optimizer: bool, now: int | None
+        self,
+        path: Path,
+        coll: Tables,
+        name: str,
+        optimizer: bool,
+        now: int | None,
+        num_embeddings: int | None,
     ):
         self.name = name
         self.notes: list[str] = []
@@ -109,6 +123,7 @@ class _Reader:
         self._highest = 0
         self._read = 0
         self._check_rows()
+        self._check_keys(num_embeddings)
         self._takes_step = False
         self._takes_states = optimizer and self._check_optimizer()
         self._compound: CompoundScores | None = None
@@ -157,12 +172,19 @@ class _Reader:
                 f"Table '{self.name}' was dumped with dim {dump.dim}, but its config "
                 f"has dim {config.dim}.{self._perhaps_halves()}"
             )
-        if dump.metadata.get("dist_type") == "continuous" and dump.ranks > 1:
+
+    def _check_keys(self, num_embeddings: int | None) -> None:
+        """Takes the size of a table whose ranks have numbers of their own."""
+        if self.dump.metadata.get("dist_type") != "continuous" or self.dump.ranks == 1:
+            return
+        if num_embeddings is None:
             raise ValueError(
                 f"Table '{self.name}' was dumped with dist_type 'continuous' by "
-                f"{dump.ranks} ranks, which replaces keys by numbers within a rank. "
-                "Dump it with 'roundrobin'."
+                f"{self.dump.ranks} ranks, which replaces keys by numbers within a "
+                f"rank. Pass num_embeddings={{'{self.name}': ...}}, that of its config "
+                "in DynamicEmb, which gives the keys back."
             )
+        self.dump = dataclasses.replace(self.dump, num_embeddings=num_embeddings)
 
     def _perhaps_halves(self) -> str:
         """Names the other reason where the JSON does not say that rows have 16 bits."""
@@ -197,10 +219,10 @@ class _Reader:
         return expected > 0 and width > 0
 
     def _note_hyper_parameters(self) -> None:
+        numbers = Schema.of(self._config).optimizer
         for theirs, ours in OPTIMIZERS[self._kind][2].items():
-            number, own = self.dump.metadata.get(theirs), None
-            own = getattr(self._config.optimizer, ours)
-            if number is not None and not callable(own) and number != own:
+            number, own = self.dump.metadata.get(theirs), numbers.get(ours)
+            if number is not None and own is not None and number != own:
                 self.notes.append(
                     f"{theirs} was {number} in the dump; the config's {ours}={own} "
                     "is used."
