@@ -23,6 +23,7 @@ from jax_dynemb._src.table.feature_stats import (
 )
 from jax_dynemb._src.table.given import given_of
 from jax_dynemb._src.table.mapped import find_mapped, is_mapped
+from jax_dynemb._src.table.numpy_find import numpy_find
 
 _ROUTED = (
     "lookup: the ids of this batch have been sent without their counts and scores. "
@@ -194,7 +195,8 @@ class Operations(Declared):
         scores: Mapping[str, Any] | None = None,
         counts: Mapping[str, Any] | None = None,
         now: Any = None,
-    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
+        as_numpy: bool = False,
+    ) -> tuple[dict[str, Any], dict[str, Any], States]:
         """Looks up rows for serving: changes nothing, or only scores.
 
         ``jax.vmap`` maps it over ids, as one lookup of all of them. It does not with
@@ -213,6 +215,10 @@ class Operations(Declared):
           scores: as for ``lookup``, with ``touch`` only.
           counts: likewise.
           now: likewise.
+          as_numpy: for servers, outside of jit. Ids (int64[...], not of ``jde.ids``)
+            and weights are NumPy arrays, and so are rows and found, to be read only.
+            All features cross as one array each way, in a program for their shapes.
+            Not with ``touch`` or ``promote``.
 
         Returns:
           Rows as ``lookup`` returns them, with the evaluation initialiser's row for
@@ -224,6 +230,15 @@ class Operations(Declared):
           ValueError: as ``lookup``; or scores without ``touch``.
         """
         _arguments.check_states(self.engine, state, "find")
+        _arguments.check_flag("find", "as_numpy", as_numpy)
+        if as_numpy and ids:
+            if touch or promote or any(x is not None for x in (scores, counts, now)):
+                raise ValueError(
+                    "find(as_numpy=True) changes no state: leave out touch, promote, "
+                    "scores, counts and now."
+                )
+            _arguments.check_mapping(ids, "ids", "feature", self.features)
+            return (*numpy_find(self, state, ids, weights or {}), state)
         ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
         self._check_features(state, ids, "find")
         _arguments.check_flag("find", "promote", promote)
