@@ -83,9 +83,9 @@ torch-test: $(TORCH_VENV)/.installed ## the tests of jax_dynemb_torch, in an env
 	@! $(TORCH_VENV)/bin/python -c "import jax" 2>/dev/null || { echo "$(TORCH_VENV) has JAX; remove it: these tests must run without."; exit 1; }
 	cd jax_dynemb_torch && $(abspath $(TORCH_VENV))/bin/python -m pytest -q $(TORCH_TEST_ARGS)
 
-torch-interop: install ## the tests of arrays shared with PyTorch, in the environment that has JAX
-	$(VENV)/bin/python -m pip install -q "$(TORCH)"
-	$(VENV)/bin/python -P -m pytest -q tests/torchrec/test_torch.py tests/nnx/test_tt_embedding_bag.py
+torch-interop: install ## the tests with PyTorch and the libraries of examples/recipes, in the environment that has JAX
+	$(VENV)/bin/python -m pip install -q "$(TORCH)" "jax-dynemb[recipes]"
+	$(VENV)/bin/python -P -m pytest -q tests/torchrec/test_torch.py tests/nnx/test_tt_embedding_bag.py tests/examples/test_recipes.py
 
 # ---- the environment ----------------------------------------------------------------------------
 
