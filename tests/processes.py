@@ -45,7 +45,7 @@ def run_job(
     A script calls ``jde.distributed.ensure_initialized`` and prints one line, "RESULT "
     and JSON.
     """
-    port = _free_port()
+    port = free_port()
     started = [
         _start(script, arguments, describe(number, processes, port))
         for number in range(processes)
@@ -93,7 +93,7 @@ def _result(process: subprocess.Popen) -> dict:
     return json.loads(line.removeprefix("RESULT "))
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Finds a port that Slurm and Open MPI choose from: one of the last 4,096."""
     for port in random.sample(range(2**16 - 2**12, 2**16), 100):
         with contextlib.suppress(OSError), socket.socket() as s:

@@ -10,7 +10,8 @@ import jax
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks")]
+FOLDERS = ("examples", "examples/recipes", "benchmarks")
+sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]
 
 
 @pytest.fixture(scope="module", autouse=True)
