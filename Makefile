@@ -85,7 +85,8 @@ torch-test: $(TORCH_VENV)/.installed ## the tests of jax_dynemb_torch, in an env
 
 torch-interop: install ## the tests of arrays shared with PyTorch, in the environment that has JAX
 	$(VENV)/bin/python -m pip install -q "$(TORCH)"
-	$(VENV)/bin/python -P -m pytest -q tests/torchrec/test_torch.py tests/nnx/test_tt_embedding_bag.py
+	$(VENV)/bin/python -P -m pytest -q tests/torchrec/test_torch.py tests/nnx/test_tt_embedding_bag.py \
+	  tests/serving/test_torch_subscriber.py
 
 # ---- the environment ----------------------------------------------------------------------------
 

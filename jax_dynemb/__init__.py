@@ -11,8 +11,10 @@ from jax_dynemb import initializers as initializers
 from jax_dynemb import lifecycle as lifecycle
 from jax_dynemb import metrics as metrics
 from jax_dynemb import nnx as nnx
+from jax_dynemb import one_embedding as one_embedding
 from jax_dynemb import optim as optim
 from jax_dynemb import pipeline as pipeline
+from jax_dynemb import serving as serving
 from jax_dynemb import stores as stores
 from jax_dynemb import testing as testing
 from jax_dynemb import tiers as tiers

@@ -131,7 +131,7 @@ def _modules() -> Table:
     table = Table("platform", title="kernels")
     table.add_column("extension module", overflow="fold")  # a path, to be copied
     for platform, where in _ffi.loaded().items():
-        table.add_row(platform, where or "not installed")
+        table.add_row(platform, where or escape(_ffi.cuda_problem().split(". ")[0]))
     return table
 
 
@@ -147,6 +147,8 @@ def _device_table(results: dict[Device, str]) -> Table:
 def parser() -> argparse.ArgumentParser:
     """Returns the command line's grammar: one sub-command for each of `COMMANDS`."""
     root = argparse.ArgumentParser(prog="jax_dynemb", description=jde.__doc__)
+    version = f"%(prog)s {jde.__version__}"
+    root.add_argument("--version", action="version", version=version)
     choices = root.add_subparsers(dest="command", required=True)
     for name, command in COMMANDS.items():
         text = (command.__doc__ or "").splitlines()[0]

@@ -6,9 +6,6 @@ from jax_dynemb._src.tiers import Ahead as Ahead
 from jax_dynemb._src.tiers import HostTier as HostTier
 from jax_dynemb._src.tiers import StoreTier as StoreTier
 from jax_dynemb._src.tiers import ahead as ahead
-from jax_dynemb._src.tiers import cached_host_mem as cached_host_mem
-from jax_dynemb._src.tiers import cached_ssd as cached_ssd
-from jax_dynemb._src.tiers import device_only as device_only
 from jax_dynemb._src.tiers import external as external
 from jax_dynemb._src.tiers import host as host
 from jax_dynemb._src.tiers import open_stores as open_stores

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Golden training traces, fed to the library or to the oracle."""
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax.numpy as jnp
@@ -12,18 +11,6 @@ import jax_dynemb as jde
 from golden.load_golden import TbeCase, tbe_cases
 from support import TOLERANCE, HostJagged
 
-OPTIMIZERS: dict[str, Callable[..., Any]] = {
-    "EXACT_SGD": jde.optim.sgd,
-    "EXACT_ADAGRAD": jde.optim.adagrad,
-    "EXACT_ROWWISE_ADAGRAD": jde.optim.rowwise_adagrad,
-    "ADAM": jde.optim.adam,
-    "NONE": jde.optim.none,
-    "PARTIAL_ROWWISE_ADAM": jde.optim.partial_rowwise_adam,
-    "LAMB": jde.optim.lamb,
-    "PARTIAL_ROWWISE_LAMB": jde.optim.partial_rowwise_lamb,
-    "LARS_SGD": jde.optim.lars,
-    "ROWWISE_RMSPROP_AR": jde.optim.rowwise_rmsprop,
-}
 STATE_NAMES = {
     "EXACT_SGD": {},
     "EXACT_ADAGRAD": {"momentum1": "sum_of_squares"},
@@ -39,62 +26,28 @@ STATE_NAMES = {
 # Some options of FBGEMM add these states.
 MORE_STATES = {"prev_iter": "last", "row_counter": "count"}
 NORMS = {"rtol": 1e-4, "atol": 2e-6}  # norms of rows make rounding larger
-CLIPPING = {"gradient_clipping", "max_gradient"}  # of the table, not the optimizer
-DECAY = {"weight_decay", "weight_decay_mode"}
-CATCH_UP = {"gwd_lower_bound", "gwd_start_iter"}
-COW_CLIP = {"counter_weight_decay_mode", "counter_halflife"}
-COW_CLIP |= {"weight_norm_coefficient", "lower_bound"}
-COUNTER = {"adjustment_iter", "adjustment_ub", "learning_rate_mode"}
-COUNTER |= {"max_counter", "tail_id_threshold", "is_tail_id_thresh_ratio"}
-ADAM = {"learning_rate", "eps", "beta1", "beta2", "weight_decay"}
-HYPER = {
-    "EXACT_SGD": {"learning_rate", "eps"} | CLIPPING,
-    "EXACT_ADAGRAD": {"learning_rate", "eps"} | CLIPPING,
-    "EXACT_ROWWISE_ADAGRAD": {"learning_rate", "eps", "max_norm"}
-    | (DECAY | CLIPPING | CATCH_UP | COW_CLIP | COUNTER),
-    "ADAM": ADAM | {"use_rowwise_bias_correction"},
-    "NONE": set(),
-    "PARTIAL_ROWWISE_ADAM": ADAM,
-    "LAMB": ADAM,
-    "PARTIAL_ROWWISE_LAMB": ADAM,
-    "LARS_SGD": {"learning_rate", "eta", "momentum", "weight_decay"},
-    "ROWWISE_RMSPROP_AR": {"learning_rate", "eps", "ar_alpha", "ema_beta"}
-    | {"min_shrinkage"},
+# The fields of FBGEMM's definitions, which traces have beside the other numbers.
+DEFINITIONS = {
+    "DECOUPLE_GLOBAL": (
+        "global_weight_decay",
+        {"gwd_lower_bound": "lower_bound", "gwd_start_iter": "start_iter"},
+    ),
+    "COUNTER": ("counter_based_regularization", {}),
+    "COWCLIP": ("cowclip_regularization", {}),
 }
-DEFAULTS = {
-    "learning_rate": 0.01,
-    "eps": 1e-8,
-    "beta1": 0.9,
-    "beta2": 0.999,
-    "eta": 0.001,
-    "momentum": 0.9,
-}
-ARGUMENTS = {
-    "beta1": "b1",
-    "beta2": "b2",
-    "ema_beta": "decay",
-}  # others keep their name
-OURS = {"catch_up", "catch_up_floor", "catch_up_start", "catch_up_forward"}
-OURS |= {"cow_clip", "counter"}
-VALUES = {  # what an option of FBGEMM is here
-    ("weight_decay_mode", "DECOUPLE"): ("weight_decay_mode", "decoupled"),
-    ("weight_decay_mode", "L2"): ("weight_decay_mode", "l2"),
-    ("use_rowwise_bias_correction", True): ("bias_correction", "row"),
-    ("use_rowwise_bias_correction", False): ("bias_correction", "table"),
-}
+FIELDS = (
+    *("counter_weight_decay_mode", "counter_halflife", "adjustment_iter"),
+    *("adjustment_ub", "learning_rate_mode", "max_counter", "tail_id_threshold"),
+    *("is_tail_id_thresh_ratio", "weight_norm_coefficient", "lower_bound"),
+    *("gwd_lower_bound", "gwd_start_iter"),
+)
 
 
 def supported_cases() -> list[TbeCase]:
-    """The traces whose optimizer and options the library has."""
+    """The traces whose optimizer the library has."""
     sources = ("fbgemm_cpu", "fbgemm_cpu_shim", "numpy_ref")
-    cases = tbe_cases(sources=sources, optimizers=tuple(OPTIMIZERS))
-    return [case for case in cases if _is_supported(case)]
-
-
-def _is_supported(case: TbeCase) -> bool:
-    known = case.hyper_params.keys() <= HYPER[case.optimizer]
-    trains = case.optimizer != "NONE"
-    return known and trains
+    names = tuple(name for name in STATE_NAMES if name != "NONE")
+    return list(tbe_cases(sources=sources, optimizers=names))
 
 
 def cases_without_optimizer() -> list[TbeCase]:
@@ -108,89 +61,38 @@ def tables_of(case: TbeCase) -> list[jde.TableConfig]:
         tuple(f"f{f}" for f, owner in enumerate(case.feature_table_map) if owner == t)
         for t in range(len(case.tables))
     ]
+    optimizer, fields = jde.torchrec.from_fused_params(arguments_of(case))
     return [
         jde.TableConfig(
             name=f"t{t}",
             dim=dim,
             capacity=256,
             feature_names=features[t],
-            optimizer=optimizer_of(case),
-            max_gradient=_max_gradient(case),
-            pooling=None if case.pooling == "NONE" else case.pooling.lower(),
+            optimizer=optimizer,
+            **{"pooling": "sum"} | fields,
         )
         for t, (_, dim) in enumerate(case.tables)
     ]
 
 
-def optimizer_of(case: TbeCase) -> Any:
-    """The optimizer of a trace; a list of learning rates becomes a schedule."""
-    given = {k: v for k, v in case.hyper_params.items() if k not in CLIPPING}
-    hyper = DEFAULTS | _rowwise_options(given)
+def arguments_of(case: TbeCase) -> dict[str, Any]:
+    """FBGEMM's arguments of a trace; a list of learning rates becomes a schedule."""
+    given = dict(case.hyper_params)
+    given |= {"optimizer": case.optimizer, "pooling_mode": case.pooling}
     if case.lr_schedule is not None:
         rates = jnp.array(case.lr_schedule, jnp.float32)
-        hyper["learning_rate"] = lambda count: rates[count]
-    wanted = {"EXACT_SGD": {"learning_rate"}}.get(
-        case.optimizer, HYPER[case.optimizer] - CLIPPING | OURS
-    )
-    arguments = dict(
-        VALUES.get((k, v), (ARGUMENTS.get(k, k), v))
-        if isinstance(v, (str, bool))
-        # a schedule and a number cannot be an option
-        else (ARGUMENTS.get(k, k), v)
-        for k, v in hyper.items()
-        if k in wanted
-    )
-    if arguments.get("weight_decay_mode") == "NONE":
-        del arguments["weight_decay_mode"]
-    return OPTIMIZERS[case.optimizer](**arguments)
-
-
-def _rowwise_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Two modes of weight decay in FBGEMM are options of their own here."""
-    mode = given.get("weight_decay_mode")
-    if mode == "DECOUPLE_GLOBAL":
-        own = {
-            "catch_up": "decay",
-            "catch_up_floor": given.pop("gwd_lower_bound", 0.0),
-            "catch_up_start": given.pop("gwd_start_iter", 0),
-            "catch_up_forward": True,
-        }
-        return given | {"weight_decay_mode": "DECOUPLE"} | own
-    if mode == "COUNTER":
-        return _with_counter(given)
-    if mode != "COWCLIP":
-        return given
-    inner = given.pop("counter_weight_decay_mode", "NONE")
-    clip = jde.optim.CowClip(
-        given.pop("weight_norm_coefficient", 0.0),
-        given.pop("lower_bound", 0.0),
-        given.pop("counter_halflife"),
-    )
-    decay = 0.0 if inner == "NONE" else given["weight_decay"]
-    own = {"weight_decay": decay, "weight_decay_mode": inner, "cow_clip": clip}
-    return given | own
-
-
-def _with_counter(given: dict[str, Any]) -> dict[str, Any]:
-    half_life = given.pop("counter_halflife")
-    inner = given.pop("counter_weight_decay_mode")
-    if inner == "ADAGRADW":
-        inner = {-1: "ADAGRADW_ROOT", -2: "ADAGRADW_CAPPED"}[half_life]
-    mode = given.pop("learning_rate_mode", "EQUAL").removeprefix("TAIL_ID_LR_")
-    most = given.pop("max_counter", 1.0)
-    threshold = given.pop("tail_id_threshold", 0.0)
-    if given.pop("is_tail_id_thresh_ratio", False):
-        threshold = float(np.floor(threshold * most))
-    counter = jde.optim.Counter(
-        None if half_life < 0 else half_life,
-        "decoupled" if inner == "DECOUPLE" else inner.lower(),
-        mode.removeprefix("COUNTER_").lower(),
-        start=max(0, given.pop("adjustment_iter", -1)),
-        bound=given.pop("adjustment_ub", 1.0),
-        threshold=threshold,
-        max_count=most,
-    )
-    return given | {"weight_decay_mode": "NONE", "counter": counter}
+        given["learning_rate"] = lambda count: rates[count]
+    own = {name: given.pop(name) for name in FIELDS if name in given}
+    if own:
+        name, renamed = DEFINITIONS[given["weight_decay_mode"]]
+        if "tail_id_threshold" in own:
+            ratio = own.pop("is_tail_id_thresh_ratio", False)
+            own["tail_id_threshold"] = {
+                "val": own["tail_id_threshold"],
+                "is_ratio": ratio,
+            }
+        given[name] = {renamed.get(k, k): v for k, v in own.items()}
+    return given
 
 
 class Runner(Protocol):
@@ -252,11 +154,6 @@ def _compare_tables(case: TbeCase, runner: Runner) -> None:
                 np.testing.assert_allclose(
                     row.state[name], case.states[golden][t][key], **tolerance
                 )
-
-
-def _max_gradient(case: TbeCase) -> float | None:
-    clips = case.hyper_params.get("gradient_clipping")
-    return case.hyper_params["max_gradient"] if clips else None
 
 
 def _padded(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

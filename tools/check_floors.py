@@ -58,6 +58,7 @@ DEVICE_GUARDS = ("__CUDA_ARCH__", "__CUDACC__")
 PYTHON_FLOORS = {
     "ffi": 3,
     # Leaves: data and checks that every floor above may use.
+    "cuda_module": 3,
     "checked_fields": 3,
     "compiler_options": 3,
     "dynamicemb_options": 3,
@@ -112,7 +113,9 @@ PYTHON_FLOORS = {
     "files.safetensors": 8,
     "files.stores": 8,
     "nnx.fast_path": 8,
+    "one_embedding": 8,
     "torchrec": 8,
+    "serving": 8,
     "commands": 8,
     "testing": 8,
     "distributed": 8,

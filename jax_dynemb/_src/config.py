@@ -9,7 +9,7 @@ import datetime
 import enum
 import math
 import reprlib
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
@@ -41,7 +41,9 @@ MAX_DIM = 4096
 _VALUE_TYPES = ("float32", "bfloat16", "float16")
 _KEY_TYPES = ("int64", "int32")
 _POOLINGS = (None, "sum", "mean", "sqrtn")
-_ON_FULL = ("evict", "compete", "refuse", "warn", "error")
+OnFull = Literal["evict", "evict_or_error", "compete", "refuse", "warn", "error"]
+_ON_FULL = get_args(OnFull)
+_EVICTING = ("evict", "evict_or_error", "compete")
 _NONFINITE = ("skip", "propagate")
 _ROUNDINGS = ("nearest", "stochastic")
 
@@ -97,8 +99,9 @@ class TableConfig(CheckedFields):
         DynamicEmb's compound of TIMESTAMP and LFU, a tuple, is LFU.
       lfu_halflife: of an "lfu" table: lookups after which a use weighs half as much
         as a new one; None: counts never fade.
-      on_full: ``"evict"``; ``"compete"``, with LFU and CUSTOMIZED: a new key evicts
-        only a row with a lower score than one use gives it.
+      on_full: ``"evict"``. ``"evict_or_error"``: likewise, and ``stats()`` raises if
+        an id found no place even so. ``"compete"``, with LFU and CUSTOMIZED: a new key
+        evicts only a row with a lower score than one use gives it.
         ``"refuse"``: new keys are refused and counted.
         ``"warn"``: like refuse, and ``stats()`` warns whenever their number has
         doubled; ``"error"``: like refuse, and ``stats()`` raises. None means evict, or
@@ -166,7 +169,7 @@ class TableConfig(CheckedFields):
     optimizer: Any = dataclasses.field(default_factory=lambda: sgd(0.01))
     score_strategy: ScoreStrategy | Strategy | tuple[str, str] = ScoreStrategy.STEP
     lfu_halflife: int | None = None
-    on_full: Literal["evict", "compete", "refuse", "warn", "error"] | None = None
+    on_full: OnFull | None = None
     pooling: Literal["sum", "mean", "sqrtn"] | None = None
     param_dtype: Any = "float32"
     dtype: Any = "float32"
@@ -300,7 +303,7 @@ class TableConfig(CheckedFields):
     @property
     def evicts(self) -> bool:
         """Whether a new key may replace an old row."""
-        return self.on_full in ("evict", "compete")
+        return self.on_full in _EVICTING
 
     @property
     def grows(self) -> bool:
@@ -473,10 +476,10 @@ class TableConfig(CheckedFields):
         if self.on_full is None:
             return "refuse" if keeps else "evict"
         self._choose("on_full", _ON_FULL)
-        if keeps and self.on_full == "evict":
+        if keeps and self.on_full in _EVICTING[:2]:
             self._fail(
-                "on_full='evict' contradicts NO_EVICTION; use on_full='refuse' or "
-                "'error', or another score_strategy"
+                f"on_full={self.on_full!r} contradicts NO_EVICTION; use "
+                "on_full='refuse' or 'error', or another score_strategy"
             )
         if self.on_full == "compete" and self.score_strategy not in _COMPETING:
             strategy = ScoreStrategy(self.score_strategy).value

@@ -35,11 +35,12 @@ _INSTEAD = {
     "training": "export the trained tables with jde.export for serving.",
     "dist_type": "the hash of an id chooses its device; jde.import_ reads all dumps.",
 }
-# What the check of insertions means for a table that refuses ids, by name and number.
-_ON_FULL = {
-    **dict.fromkeys(("error", "0"), "error"),
-    **dict.fromkeys(("warning", "1"), "warn"),
-    **dict.fromkeys(("ignore", "2"), None),
+# What the check of insertions means, by name and number, for a table that refuses ids
+# and for one that evicts, which warns of what finds no place even so.
+_ON_FULL: dict[str, tuple[str | None, str | None]] = {
+    **dict.fromkeys(("error", "0"), ("error", "evict_or_error")),
+    **dict.fromkeys(("warning", "1"), ("warn", None)),
+    **dict.fromkeys(("ignore", "2"), (None, None)),
 }
 # What options are there that are left out; those of ``_NOTHING`` are nothing then.
 _DEFAULTS = {
@@ -222,29 +223,14 @@ def _check_first_rows(strategy: Any, of_table: Any, ids: int) -> None:
 def _on_full(
     mode: Any, fields: Mapping[str, Any], chosen: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Returns what a table does with ids that find no place.
-
-    Raises:
-      ValueError: the mode is unknown, or of a table that evicts.
-    """
-    name = _name(mode)
-    if name not in _ON_FULL:
+    """Returns what a table does with ids that find no place; ValueError if unknown."""
+    if (name := _name(mode)) not in _ON_FULL:
         raise ValueError(
             f"safe_check_mode={mode!r} is refused: it is ERROR, WARNING or IGNORE."
         )
-    on_full = _ON_FULL[name]
-    if on_full is None:
-        return {}
-    if {**fields, **chosen}["score_strategy"] == "no_eviction":
-        return {"on_full": on_full}
-    if on_full == "warn":
-        return {}  # a table that evicts warns of what it refuses
-    raise ValueError(
-        f"safe_check_mode={mode!r} is refused for a table that evicts: there the old "
-        "row leaves, and stats() counts what finds no place as 'refused', and warns. "
-        f"Write WARNING, or pass on_full={on_full!r}, which refuses new ids in full "
-        "buckets."
-    )
+    evicts = {**fields, **chosen}["score_strategy"] != "no_eviction"
+    on_full = _ON_FULL[name][evicts]
+    return {} if on_full is None else {"on_full": on_full}
 
 
 def _sizes(given: Mapping[str, Any]) -> dict[str, Any]:

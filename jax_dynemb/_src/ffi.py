@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads the extension modules, registers their handlers, reads shared constants.
 
-The CPU module is part of every installation. The CUDA module is optional; both
-register the same target names, so nothing above this file depends on the platform.
+The CPU module is part of every installation. The CUDA module is optional, and may be
+in a plugin wheel. Both register the same target names, so nothing above this file
+depends on the platform.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 import jax
 
-_MODULES = {"cpu": "_dynemb_cpu", "CUDA": "_dynemb_cuda"}
+from jax_dynemb._src import cuda_module
 
 NO_CPU = (
     "jax_dynemb was imported from {folder}, which has no compiled module. If that is a "
@@ -26,9 +27,7 @@ NO_CPU = (
     "into the checkout."
 )
 NO_CUDA = (
-    "No GPU kernels are installed, so a table cannot live on {device}. They are "
-    "compiled where nvcc is on the PATH: install jax_dynemb from source again there "
-    "(pip install --force-reinstall --no-deps .). To run on the CPU set "
+    "A table cannot live on {device}: {problem} To run on the CPU set "
     "JAX_PLATFORMS=cpu."
 )
 NO_VMAP = (
@@ -58,21 +57,20 @@ NO_GRAD_OF_ROWS = (
 
 @functools.cache
 def _load() -> dict[str, ModuleType | ImportError]:
-    modules: dict[str, ModuleType | ImportError] = {}
-    for platform, name in _MODULES.items():
-        try:
-            module = importlib.import_module(f"jax_dynemb.{name}")
-        except ImportError as error:
-            if platform != "cpu":
-                modules[platform] = error
-                continue
-            if not isinstance(error, ModuleNotFoundError):
-                raise  # it is there, and cannot be loaded
-            folder = pathlib.Path(__file__).parent.parent
-            raise ImportError(NO_CPU.format(folder=folder)) from error
-        modules[platform] = module
-        for target, capsule in module.registrations().items():
-            jax.ffi.register_ffi_target(target, capsule, platform=platform)
+    try:
+        cpu = importlib.import_module("jax_dynemb._dynemb_cpu")
+    except ModuleNotFoundError as error:
+        folder = pathlib.Path(__file__).parent.parent
+        raise ImportError(NO_CPU.format(folder=folder)) from error
+    modules: dict[str, ModuleType | ImportError] = {"cpu": cpu}
+    try:
+        modules["CUDA"] = cuda_module.load()
+    except ImportError as error:  # told where a table is to live on a GPU
+        modules["CUDA"] = error
+    for platform, module in modules.items():
+        if isinstance(module, ModuleType):
+            for target, capsule in module.registrations().items():
+                jax.ffi.register_ffi_target(target, capsule, platform=platform)
     return modules
 
 
@@ -82,6 +80,12 @@ def loaded() -> dict[str, str | None]:
         platform: getattr(module, "__file__", None)
         for platform, module in _load().items()
     }
+
+
+def cuda_problem() -> str:
+    """Says why there are no GPU kernels, and what to install; empty where they are."""
+    module = _load()["CUDA"]
+    return str(module) if isinstance(module, ImportError) else ""
 
 
 @functools.cache
@@ -127,8 +131,8 @@ def check_platform() -> None:
     """Raises if the default device is a GPU and its kernels are missing."""
     device = getattr(jax.config, "jax_default_device", None) or jax.devices()[0]
     platform = getattr(device, "platform", device)
-    if platform in ("gpu", "cuda") and isinstance(_load()["CUDA"], ImportError):
-        raise RuntimeError(NO_CUDA.format(device=device))
+    if platform in ("gpu", "cuda") and (problem := cuda_problem()):
+        raise RuntimeError(NO_CUDA.format(device=device, problem=problem))
 
 
 def call(

@@ -146,6 +146,12 @@ def host(
     return HostTier(hbm_fraction, hbm_rows, hbm_gigabytes, spill_rows)
 
 
+def hbm_shares() -> tuple[float, float]:
+    """Returns the least and the largest share of rows that device memory can hold."""
+    slots, most = (_ffi.constants()[n] for n in ("bucket_capacity", "most_frames"))
+    return LEAST_FRAMES / slots, most / slots
+
+
 def check_sizes(
     call: str, sizes: Mapping[str, float | None], others: Mapping[str, float | None]
 ) -> None:
@@ -164,21 +170,3 @@ def check_sizes(
     for name, size in given.items():
         if isinstance(size, bool) or not 0 < size < math.inf:
             raise ValueError(f"{call}: {name} must be above 0, not {size!r}.")
-
-
-def device_only() -> None:
-    """Keeps all rows in device memory: OneEmbedding's name for no tier.
-
-    Returns:
-      None, which is what ``TableConfig(tier=None)`` takes.
-    """
-    return None
-
-
-def cached_host_mem(cache_budget_mb: float) -> HostTier:
-    """Keeps rows in host memory, under OneEmbedding's name.
-
-    Args:
-      cache_budget_mb: megabytes of device memory for rows and optimizer states.
-    """
-    return host(hbm_gigabytes=cache_budget_mb / 1e3)

@@ -216,24 +216,6 @@ def external(
     )
 
 
-def cached_ssd(
-    cache_budget_mb: float, persistent_path: str, host_cache_budget_mb: float = 0
-) -> StoreTier:
-    """Keeps rows on an SSD, under OneEmbedding's name.
-
-    Args:
-      cache_budget_mb: megabytes of device memory for rows and optimizer states.
-      persistent_path: the directory of the files.
-      host_cache_budget_mb: megabytes of host memory for them. 0: as many rows as the
-        table's ``capacity``, since each row in device memory has a place there.
-    """
-    return ssd(
-        persistent_path,
-        hbm_gigabytes=cache_budget_mb / 1e3,
-        host_gigabytes=host_cache_budget_mb / 1e3 or None,
-    )
-
-
 def _tier(
     call: str,
     store: Any,

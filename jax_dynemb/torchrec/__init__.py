@@ -45,6 +45,7 @@ from jax_dynemb._src.torchrec import Topology as Topology
 from jax_dynemb._src.torchrec import TrainPipelineSparseDist as TrainPipelineSparseDist
 from jax_dynemb._src.torchrec import WarmupPolicy as WarmupPolicy
 from jax_dynemb._src.torchrec import WarmupStage as WarmupStage
+from jax_dynemb._src.torchrec import check_bounds as check_bounds
 from jax_dynemb._src.torchrec import from_fused_params as from_fused_params
 from jax_dynemb._src.torchrec import from_managed_collision as from_managed_collision
 from jax_dynemb._src.torchrec import from_torch as from_torch
@@ -52,7 +53,9 @@ from jax_dynemb._src.torchrec import jt_is_equal as jt_is_equal
 from jax_dynemb._src.torchrec import kjt_is_equal as kjt_is_equal
 from jax_dynemb._src.torchrec import load_torch_state_dict as load_torch_state_dict
 from jax_dynemb._src.torchrec import quantize_embeddings as quantize_embeddings
+from jax_dynemb._src.torchrec import tables_from_fbgemm as tables_from_fbgemm
 from jax_dynemb._src.torchrec import to_torch as to_torch
+from jax_dynemb._src.torchrec import to_torch_state_dict as to_torch_state_dict
 from jax_dynemb._src.torchrec import validate as validate
 from jax_dynemb._src.torchrec import (
     validate_keyed_jagged_tensor as validate_keyed_jagged_tensor,

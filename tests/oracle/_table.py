@@ -252,7 +252,7 @@ class ReferenceTable:
 
         Of given scores that are equal, the row that was used longest ago goes first.
         """
-        if self.config.on_full not in ("evict", "compete"):
+        if self.config.on_full not in ("evict", "evict_or_error", "compete"):
             return []
         number = self.counts["lookups"] + 1  # of this lookup, or of the one to come
         given = self.config.score_strategy.value == "customized"

@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb._src.planner.distinct import expected_distinct
 from jax_dynemb._src.planner.rates import KINDS, Rates, fitted
-from jax_dynemb._src.planner.rounds import chances_of_rounds, expected_rounds
+from jax_dynemb._src.planner.rounds import (
+    chances_of_rounds,
+    expected_distinct,
+    expected_rounds,
+)
 from jax_dynemb._src.planner.work import Batch
 
 Constraints = jde.ParameterConstraints

@@ -11,31 +11,10 @@ from typing import Any
 import pytest
 
 import jax_dynemb as jde
+from peer_options import as_objects, given, options_of, wanted
 
-# DynamicEmb's defaults (dynamicemb_config.py of v26.06), by name.
-DEFAULTS: dict[str, Any] = {
-    "embedding_dtype": None,
-    "dim": None,
-    "max_capacity": None,
-    "evict_strategy": "LRU",
-    "local_hbm_for_values": 0,
-    "device_id": None,
-    "training": True,
-    "initializer_args": {"mode": "UNIFORM", "lower": None, "upper": None},
-    "eval_initializer_args": {"mode": "CONSTANT", "value": 0.0},
-    "caching": False,
-    "init_capacity": None,
-    "max_load_factor": 0.5,
-    "score_strategy": "TIMESTAMP",
-    "bucket_capacity": 128,
-    "safe_check_mode": "IGNORE",
-    "global_hbm_for_values": 0,
-    "external_storage": None,
-    "index_type": None,
-    "dist_type": "roundrobin",
-    "admit_strategy": None,
-    "admission_counter": None,
-}
+OPTIONS = options_of("dynamicemb")
+DEFAULTS = {name: option.get("default") for name, option in OPTIONS.items()}
 
 
 class Score(enum.Enum):
@@ -77,8 +56,8 @@ def in_host(frames: int) -> Any:
 
 def of(**options: Any) -> jde.TableConfig:
     """Takes the defaults of a table with a size, as attributes."""
-    given = types.SimpleNamespace(**DEFAULTS | SIZES | options)
-    return jde.TableConfig.from_dynamicemb(given, "t")
+    said = types.SimpleNamespace(**DEFAULTS | SIZES | options)
+    return jde.TableConfig.from_dynamicemb(said, "t")
 
 
 def counted(threshold: int, of_each: int, counts: Any) -> Any:
@@ -118,8 +97,8 @@ def test_an_option_that_is_left_out_has_its_default(name):
     value = DEFAULTS[name]
     others = {k: v for k, v in DEFAULTS.items() if k != name}
     for beside in (SIZES, others | SIZES):
-        for given in (beside, beside | {name: value}):
-            assert jde.TableConfig.from_dynamicemb(given, "t") == OF_DEFAULTS
+        for said in (beside, beside | {name: value}):
+            assert jde.TableConfig.from_dynamicemb(said, "t") == OF_DEFAULTS
     as_attributes = types.SimpleNamespace(**others | SIZES)
     assert jde.TableConfig.from_dynamicemb(as_attributes, "t") == OF_DEFAULTS
 
@@ -155,8 +134,8 @@ def test_an_initializer_has_the_defaults_of_what_is_left_out(case):
     ],
 )
 def test_first_rows_are_those_of_all_ids_that_a_table_is_for(options, fields, ids):
-    given = types.SimpleNamespace(**DEFAULTS | SIZES | options)
-    config = jde.TableConfig.from_dynamicemb(given, "t", **fields)
+    said = types.SimpleNamespace(**DEFAULTS | SIZES | options)
+    config = jde.TableConfig.from_dynamicemb(said, "t", **fields)
     bound = ids**-0.5
     assert config.initializer == jde.initializers.uniform(-bound, bound)
 
@@ -164,13 +143,10 @@ def test_first_rows_are_those_of_all_ids_that_a_table_is_for(options, fields, id
 @pytest.mark.parametrize(
     ("options", "fields"),
     [
-        ({"dim": 16}, {"dim": 16}),
-        ({"embedding_dtype": "torch.bfloat16"}, {"param_dtype": "bfloat16"}),
         ({"index_type": "torch.uint64"}, {"key_dtype": "int64"}),
         ({"init_capacity": 1024}, {"capacity": 1024, "max_capacity": 4096}),
         ({"max_load_factor": 0.7}, {"grow_at": 0.7}),
         ({"max_load_factor": 0, "init_capacity": 1024}, {"max_capacity": 1024}),
-        ({"score_strategy": Score.LFU}, {"score_strategy": "lfu"}),
         ({"score_strategy": (Score.LFU, Score.TIMESTAMP)}, {"score_strategy": "lfu"}),
         ({"score_strategy": (Score.TIMESTAMP, Score.LFU)}, {"score_strategy": "lfu"}),
         (
@@ -191,11 +167,6 @@ def test_first_rows_are_those_of_all_ids_that_a_table_is_for(options, fields, id
         ),
         ({"initializer_args": {"mode": "DEBUG"}}, {}),
         (
-            {"eval_initializer_args": {"mode": "CONSTANT", "value": 0.5}},
-            {"eval_initializer": jde.initializers.constant(0.5)},
-        ),
-        ({"evict_strategy": "LFU"}, {"score_strategy": "timestamp"}),
-        (
             {"admit_strategy": FREQUENCY, "admission_counter": COUNTER},
             {"admission": counted(3, 16, "lookups")},
         ),
@@ -208,9 +179,9 @@ def test_first_rows_are_those_of_all_ids_that_a_table_is_for(options, fields, id
             {"admission": counted(300, 16, "occurrences")},
         ),
         ({"admit_strategy": COIN}, {"admission": jde.admission.Probability(0.25)}),
-        ({"admission_counter": COUNTER}, {"admission": None}),
         ({"safe_check_mode": "IGNORE"}, {"on_full": "evict"}),
         ({"safe_check_mode": Check.WARNING}, {"on_full": "evict"}),
+        ({"safe_check_mode": Check.ERROR}, {"on_full": "evict_or_error"}),
         ({"safe_check_mode": Check.ERROR} | KEEPS, {"on_full": "error"}),
         ({"safe_check_mode": "WARNING"} | KEEPS, {"on_full": "warn"}),
         ({"safe_check_mode": 2} | KEEPS, {"on_full": "refuse"}),
@@ -241,24 +212,16 @@ def test_a_field_that_maps(options, fields):
 @pytest.mark.parametrize(
     ("options", "instead"),
     [
-        ({"device_id": 1}, "jax.default_device"),
-        ({"bucket_capacity": 1024}, "128 slots"),
-        ({"training": False}, "jde.export"),
         ({"caching": True}, "shard them"),
         ({"global_hbm_for_values": 1}, "to 4096 or more"),
         ({"local_hbm_for_values": 4095}, "local_hbm_for_values to 4096 or more"),
-        ({"safe_check_mode": "ERROR"}, "on_full='error'"),
-        ({"safe_check_mode": Check.ERROR}, "Write WARNING, or pass on_full='error'"),
         ({"safe_check_mode": "SOMETIMES"}, "ERROR, WARNING or IGNORE"),
         (
             {"admit_strategy": OF_ZEROS, "admission_counter": COUNTER},
             "give the table the same initializer_args",
         ),
-        ({"external_storage": object}, "must be a jde.stores.Store"),
-        ({"dist_type": "continuous"}, "the hash of an id"),
         ({"admit_strategy": object()}, "admission=... of jde.admission"),
         ({"admit_strategy": FREQUENCY}, "with a KVCounter"),
-        ({"index_type": "int32"}, "key_dtype='int32'"),
         ({"score_strategy": (Score.LFU, Score.LFU)}, "only TIMESTAMP and LFU"),
         ({"initializer_args": {"mode": "XAVIER"}}, "use one of"),
         ({"bucket_size": 128}, "bucket_size.*known"),
@@ -278,42 +241,17 @@ def test_external_storage_becomes_a_tier():
     assert config.capacity == 1000 and config.max_capacity is None
 
 
-# A value of each field that is not its default.
-OTHERS: dict[str, Any] = {
-    "embedding_dtype": "torch.float16",
-    "dim": 16,
-    "max_capacity": 8192,
-    "local_hbm_for_values": 2**14,
-    "device_id": 0,
-    "training": False,
-    "initializer_args": {"mode": "CONSTANT", "value": 2.0},
-    "eval_initializer_args": {"mode": "CONSTANT", "value": 2.0},
-    "caching": True,
-    "init_capacity": 1024,
-    "max_load_factor": 0.75,
-    "score_strategy": "STEP",
-    "bucket_capacity": 64,
-    "safe_check_mode": "ERROR",
-    "global_hbm_for_values": 2**14,
-    "external_storage": object,
-    "index_type": "torch.int32",
-    "dist_type": "hash_roundrobin",
-    "admit_strategy": COIN,
-}
-# What changes nothing there either: the score strategy overwrites the first, and a
-# counter without a strategy counts nothing.
-DEAD = {"evict_strategy", "admission_counter"}
-
-
-def test_no_field_is_dropped_in_silence():
-    assert DEFAULTS.keys() == OTHERS.keys() | DEAD
-    for name, value in OTHERS.items():
-        try:
-            config = of(**{name: value})
-        except ValueError as error:
-            assert name in str(error), name
-        else:
-            assert config != of(), name
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_field_does_what_the_list_says(name):
+    option = OPTIONS[name]
+    example = {k: as_objects(v) for k, v in given(name, option).items()}
+    if "refused" in option:
+        with pytest.raises(ValueError, match=re.escape(option["refused"])) as error:
+            of(**example)
+        assert name in str(error.value)
+        return
+    expected = wanted(option) if "gives" in option else {}
+    assert of(**example) == dataclasses.replace(OF_DEFAULTS, **expected)
 
 
 def test_the_advice_of_a_budget_is_taken():
@@ -351,6 +289,23 @@ def test_what_is_passed_beside_the_options_answers_a_refusal():
     options = {"dim": 8, "max_capacity": 4096, "admit_strategy": OF_ZEROS}
     config = jde.TableConfig.from_dynamicemb(options, "t", admission=rule)
     assert config.admission == rule
+
+
+@pytest.mark.parametrize("mode", ["ERROR", "WARNING"])
+def test_a_safe_check_of_a_table_that_evicts_acts(mode):
+    """One lookup of more ids than slots: those that find no place are said."""
+    options = {"dim": 8, "max_capacity": 256, "safe_check_mode": mode}
+    coll = jde.Tables([jde.TableConfig.from_dynamicemb(options, f"safe_{mode}")])
+    name = f"safe_{mode}"
+    _, _, state = coll.lookup(coll.init(0), {name: jde.ids(range(100))})
+    assert coll.stats(state)[f"{name}/refused"] == 0
+    _, _, state = coll.lookup(state, {name: jde.ids(range(5000))})
+    if mode == "WARNING":
+        with pytest.warns(RuntimeWarning, match="although it evicts"):
+            coll.stats(state)
+        return
+    with pytest.raises(RuntimeError, match=f"{name}' refused .* although it evicts"):
+        coll.stats(state)
 
 
 def test_options_without_a_size():

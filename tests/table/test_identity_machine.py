@@ -20,7 +20,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb._src.table import identity_in
-from jax_dynemb._src.tiers.moments import Moments
+from jax_dynemb._src.tiers.mover import Moments
 from jax_dynemb.stores import Memory
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"

@@ -366,11 +366,7 @@ def test_mistakes_are_named(tmp_path):
         jde.checkpoint.save(tmp_path, 1, coll.init(0), tables=coll)
 
 
-def test_names_of_other_systems(tmp_path):
-    tier = jde.tiers.cached_ssd(0.001, str(tmp_path), 0.01)
-    config = dataclasses.replace(PLAIN, tier=tier, optimizer=jde.optim.sgd(0.1))
-    assert config.num_slots == 1024  # 10 kB of rows of 12 bytes
-    assert tier.hbm_gigabytes == 1e-6 and jde.tiers.cached_ssd(1, "x").host_rows is None
+def test_a_log_lies_in_the_folder_of_its_table(tmp_path):
     with jde.tiers.open_stores(
         jde.Tables([dataclasses.replace(BELOW, tier=jde.tiers.ssd(tmp_path))])
     ) as stores:

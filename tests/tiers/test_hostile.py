@@ -118,10 +118,3 @@ def test_sizes_before_anything_is_allocated():
     device = sum(x.nbytes for x in leaves) - sizes["pinned_host"]
     counters = 64 * 8 * 40  # small, and not counted
     assert sizes["hbm"] <= device <= sizes["hbm"] + counters
-
-
-def test_names_of_oneembedding():
-    assert jde.tiers.device_only() is None
-    assert jde.tiers.cached_host_mem(cache_budget_mb=5) == jde.tiers.host(
-        hbm_gigabytes=0.005
-    )

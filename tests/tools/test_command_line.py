@@ -43,6 +43,13 @@ def test_self_test_on_the_platform(platform, monkeypatch):
         command_line.self_test(device)
 
 
+def test_version(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        command_line.main(["--version"])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out == f"jax_dynemb {jde.__version__}\n"
+
+
 @pytest.mark.parametrize("arguments", [[], ["fly"]])
 def test_unknown_command(arguments, capsys):
     with pytest.raises(SystemExit) as exit_:

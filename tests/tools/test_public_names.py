@@ -14,8 +14,8 @@ import jax_dynemb as jde
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
     *("admission", "checkpoint", "distributed", "export", "import_", "initializers"),
-    *("lifecycle", "metrics", "nnx", "optim", "pipeline", "stores", "testing"),
-    *("tiers", "torchrec", "tt"),
+    *("lifecycle", "metrics", "nnx", "one_embedding", "optim", "pipeline", "serving"),
+    *("stores", "testing", "tiers", "torchrec", "tt"),
 )
 # Modules that the reference shows whole.
 WHOLE = {"admission", "initializers", "testing"}

@@ -3,6 +3,7 @@
 """FBGEMM's arguments: its defaults change nothing, all others map or are refused."""
 
 import enum
+import re
 import types
 
 import jax.numpy as jnp
@@ -10,104 +11,12 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
+from jax_dynemb._src.torchrec import fused_names
+from peer_options import given, options_of, wanted
 
 T = jde.torchrec
-# Arguments of SplitTableBatchedEmbeddingBagsCodegen with their defaults, by name.
-DEFAULTS = {
-    "cache_algorithm": 0,
-    "cache_load_factor": 0.2,
-    "cache_sets": 0,
-    "cache_reserved_memory": 0.0,
-    "cache_precision": None,
-    "weights_precision": "fp32",
-    "output_dtype": "fp32",
-    "enforce_hbm": False,
-    "record_cache_metrics": None,
-    "gather_uvm_cache_stats": False,
-    "stochastic_rounding": True,
-    "gradient_clipping": False,
-    "max_gradient": 1.0,
-    "max_norm": 0.0,
-    "learning_rate": 0.01,
-    "eps": 1e-8,
-    "momentum": 0.9,
-    "eta": 0.001,
-    "beta1": 0.9,
-    "beta2": 0.999,
-    "weight_decay": 0.0,
-    "weight_decay_mode": "none",
-    "ar_alpha": 0.0,
-    "ema_beta": 0.99,
-    "min_shrinkage": 0.1,
-    "ensemble_mode": None,
-    "emainplace_mode": None,
-    "counter_based_regularization": None,
-    "cowclip_regularization": None,
-    "global_weight_decay": None,
-    "pooling_mode": 0,
-    "device": None,
-    "bounds_check_mode": 1,
-    "uvm_non_rowwise_momentum": False,
-    "use_experimental_tbe": False,
-    "prefetch_pipeline": False,
-    "stats_reporter_config": None,
-    "table_names": None,
-    "optimizer_state_dtypes": None,
-    "multipass_prefetch_config": None,
-    "uvm_host_mapped": False,
-    "feature_table_map": None,
-    "extra_optimizer_config": None,
-    "embedding_shard_info": None,
-    "tbe_input_multiplexer_config": None,
-}
-# Another value of each; what maps is an optimizer, or fields.
-OTHERS = {
-    "cache_algorithm": 1,
-    "cache_load_factor": 0.5,
-    "cache_sets": 8,
-    "cache_reserved_memory": 1.0,
-    "cache_precision": "fp16",
-    "weights_precision": "fp16",
-    "output_dtype": "fp16",
-    "enforce_hbm": True,
-    "record_cache_metrics": object(),
-    "gather_uvm_cache_stats": True,
-    "gradient_clipping": True,
-    "max_norm": 1.0,
-    "learning_rate": 0.5,
-    "eps": 1e-3,
-    "momentum": 0.5,
-    "eta": 0.5,
-    "beta1": 0.5,
-    "beta2": 0.5,
-    "weight_decay": 0.5,
-    "weight_decay_mode": "cowclip",
-    "ar_alpha": 0.5,
-    "ema_beta": 0.5,
-    "min_shrinkage": 0.5,
-    "ensemble_mode": object(),
-    "emainplace_mode": object(),
-    "counter_based_regularization": object(),
-    "cowclip_regularization": object(),
-    "global_weight_decay": {"lower_bound": 0.5},
-    "pooling_mode": 1,
-    "device": "cpu",
-    "bounds_check_mode": 0,
-    "uvm_non_rowwise_momentum": True,
-    "use_experimental_tbe": True,
-    "prefetch_pipeline": True,
-    "stats_reporter_config": object(),
-    "table_names": ["a"],
-    "optimizer_state_dtypes": {"momentum1": "fp16"},
-    "multipass_prefetch_config": object(),
-    "uvm_host_mapped": True,
-    "feature_table_map": [0],
-    "extra_optimizer_config": object(),
-    "embedding_shard_info": object(),
-    "tbe_input_multiplexer_config": object(),
-}
-# What changes nothing there either: a bound that does not clip, and float32 rows.
-DEAD = {"max_gradient", "stochastic_rounding"}
+OPTIONS = options_of("fbgemm")
+DEFAULTS = {name: option.get("default") for name, option in OPTIONS.items()}
 KINDS = (
     "exact_sgd",
     "exact_adagrad",
@@ -122,14 +31,21 @@ KINDS = (
 )
 
 
+@pytest.fixture
+def notes(caplog, monkeypatch):
+    """What is logged, as if nothing had been logged before."""
+    monkeypatch.setattr(fused_names, "_noted", set())
+    return caplog
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_defaults_of_fbgemm_change_nothing(kind):
+def test_defaults_of_fbgemm_change_nothing(notes, kind):
     plain = T.from_fused_params({"optimizer": kind})[0]
-    for given in (DEFAULTS, {n: x for n, x in DEFAULTS.items() if x is not None}):
-        optimizer, fields = T.from_fused_params({"optimizer": kind, **given})
+    for given_ in (DEFAULTS, {n: x for n, x in DEFAULTS.items() if x is not None}):
+        optimizer, fields = T.from_fused_params(given_ | {"optimizer": kind})
         assert optimizer == plain
-        table = table_of(optimizer, fields)
-        assert table == table_of(plain, {})
+        assert table_of(optimizer, fields) == table_of(plain, {})
+    assert not notes.text
 
 
 def table_of(optimizer, fields, **config):
@@ -137,31 +53,47 @@ def table_of(optimizer, fields, **config):
     return bag.to_table(optimizer=optimizer, **fields)
 
 
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_argument_does_what_the_list_says(notes, name):
+    option, plain = OPTIONS[name], T.from_fused_params({})
+    example = given(name, option)
+    if "refused" in option:
+        with pytest.raises(ValueError, match=re.escape(option["refused"])) as error:
+            T.from_fused_params(example)
+        assert name in str(error.value)
+        return
+    optimizer, fields = T.from_fused_params(example)
+    if "note" in option:
+        assert (optimizer, fields) == plain
+        assert name in notes.text and option["note"] in notes.text
+        T.from_fused_params(example)
+        assert len(notes.records) == 1
+        return
+    assert {"optimizer": plain[0]} | wanted(option) == fields | {"optimizer": optimizer}
+    assert not notes.text
+    table_of(optimizer, fields)
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_argument_is_dropped_in_silence(kind):
-    assert DEFAULTS.keys() == OTHERS.keys() | DEAD
+def test_numbers_that_an_optimizer_does_not_read_are_noted(notes, kind):
+    """FBGEMM trains without them; its formula is in ``jde.optim``'s docstrings."""
     params = {"optimizer": kind}
     if kind == "rowwise_rmsprop_ar":
         params["ar_alpha"] = 0.2  # without it nothing shrinks
     plain = T.from_fused_params(params)
-    for name, value in OTHERS.items():
-        try:
-            made = T.from_fused_params({**params, name: value})
-        except ValueError as error:
-            assert name in str(error)
-            assert len(str(error)) > len(name) + 40, error
-        else:
-            assert made != plain, name
+    for name in fused_names.NUMBERS:
+        made = T.from_fused_params(params | {name: 0.123})
+        assert (made != plain) != (f"{name}: " in notes.text), name
 
 
 def test_enums_are_taken_by_their_value():
     class Bounds(enum.IntEnum):
-        WARNING = 1
+        FATAL = 0
         NONE = 3
 
-    assert T.from_fused_params({"bounds_check_mode": Bounds.WARNING})[1] == {}
+    assert T.from_fused_params({"bounds_check_mode": Bounds.NONE})[1] == {}
     with pytest.raises(ValueError, match="out of bounds"):
-        T.from_fused_params({"bounds_check_mode": Bounds.NONE})
+        T.from_fused_params({"bounds_check_mode": Bounds.FATAL})
 
 
 def test_stochastic_rounding_is_of_rows_of_16_bits():
@@ -205,11 +137,14 @@ def test_an_optimizer_that_tables_do_not_have(kind, instead):
         T.from_fused_params({"optimizer": kind})
 
 
-def test_modes_of_row_wise_adagrad_are_refused_elsewhere():
-    for mode in ("l2", 2, "DECOUPLE_GLOBAL"):
-        with pytest.raises(ValueError, match="weight_decay_mode is of row-wise"):
-            T.from_fused_params({"optimizer": "adam", "weight_decay_mode": mode})
+def test_modes_of_row_wise_adagrad_are_noted_elsewhere(notes):
+    plain = T.from_fused_params({"optimizer": "adam"})
     assert T.from_fused_params({"optimizer": "adam", "weight_decay_mode": "NONE"})
+    assert not notes.text
+    for mode in ("l2", 2, "DECOUPLE_GLOBAL"):
+        given_ = {"optimizer": "adam", "weight_decay_mode": mode}
+        assert T.from_fused_params(given_) == plain
+    assert "weight_decay_mode: it is of row-wise Adagrad" in notes.text
 
 
 GLOBAL = {
@@ -247,13 +182,71 @@ def test_numbers_of_decouple_global():
         catch_up_floor=0.5,
         catch_up_forward=True,
     )
-    for given in (object_, vars(object_)):
-        assert T.from_fused_params(GLOBAL | {"global_weight_decay": given})[0] == (
-            expected
-        )
-    with pytest.raises(ValueError, match="start_iter and lower_bound"):
+    for said in (object_, vars(object_)):
+        made = T.from_fused_params(GLOBAL | {"global_weight_decay": said})[0]
+        assert made == expected
+    with pytest.raises(ValueError, match="start_iter.*lower_bound"):
         T.from_fused_params(GLOBAL | {"global_weight_decay": {"start": 7}})
     with pytest.raises(ValueError, match="global_weight_decay is of weight_decay_mode"):
         T.from_fused_params(
             GLOBAL | {"weight_decay_mode": "l2", "global_weight_decay": object_}
         )
+
+
+def test_regularizations_that_need_more_are_refused():
+    adagrad = {"optimizer": "exact_row_wise_adagrad", "weight_decay_mode": "counter"}
+    for fields, match in (
+        ({"learning_rate_mode": 0}, "needs max_counter"),
+        ({"tail_id_threshold": {"val": 0.5, "is_ratio": True}}, "needs max_counter"),
+        ({"grad_sum_decay": 0}, "grad_sum_decay 'no_decay' alone"),
+        ({"counter_half_life": 1}, r"not \['counter_half_life'\]"),
+        ({"counter_weight_decay_mode": 7}, "is none of"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            T.from_fused_params(adagrad | {"counter_based_regularization": fields})
+
+
+@pytest.mark.parametrize("share", [0.01, 0.7])
+def test_a_share_of_the_cache_that_no_tier_has(share):
+    with pytest.raises(ValueError, match="0.03125 to 0.5 of its rows"):
+        T.from_fused_params({"cache_load_factor": share})
+    assert T.from_fused_params({"cache_load_factor": 1.0})[1] == {}
+
+
+def test_row_wise_states_stay_float32(notes):
+    given_ = {"optimizer_state_dtypes": {"momentum1": "bf16", "momentum2": "fp16"}}
+    _, fields = T.from_fused_params({"optimizer": "partial_rowwise_adam", **given_})
+    assert fields == {"state_dtype": {"mu": "bfloat16"}}
+    assert "one number a row is float32" in notes.text
+    _, fields = T.from_fused_params(
+        {"optimizer": "adam", "optimizer_state_dtypes": {"momentum1": "fp16"}}
+    )
+    assert fields == {"state_dtype": {"mu": "bfloat16"}}
+    assert "the range of float32" in notes.text
+    with pytest.raises(ValueError, match="momentum1, momentum2"):
+        T.from_fused_params({"optimizer_state_dtypes": {"momentum1": "fp16"}})
+
+
+SPECS = [(100, 8, 2, 0), (50, 16, "DEVICE", "CUDA"), (60, 8, "MANAGED", "CUDA")]
+
+
+def test_tables_of_fbgemm():
+    arguments = {"optimizer": "adam", "pooling_mode": 1, "learning_rate": 0.1}
+    cached, plain, managed = T.tables_from_fbgemm(
+        SPECS, [0, 1, 0, 2], table_names=["a", "b", "c"], **arguments
+    )
+    assert [t.name for t in (cached, plain, managed)] == ["a", "b", "c"]
+    assert (cached.feature_names, plain.feature_names) == (("f0", "f2"), ("f1",))
+    assert (cached.dim, plain.dim, plain.pooling) == (8, 16, "mean")
+    assert plain.optimizer == jde.optim.adam(0.1, eps=1e-8)
+    assert plain.initializer == jde.initializers.uniform(-(50**-0.5), 50**-0.5)
+    tiers = [each.tier for each in (cached, plain, managed)]
+    host = jde.tiers.host
+    assert tiers == [host(hbm_fraction=0.2), None, host(hbm_fraction=1 / 32)]
+    (one,) = T.tables_from_fbgemm(SPECS[:1], cache_sets=4)
+    assert (one.tier, one.name) == (host(hbm_rows=128), "t0")
+    assert T.tables_from_fbgemm(SPECS[:1], enforce_hbm=True)[0].tier is None
+    with pytest.raises(ValueError, match="in which each has a feature"):
+        T.tables_from_fbgemm(SPECS, [0, 0])
+    with pytest.raises(ValueError, match="the location of a table is one of"):
+        T.tables_from_fbgemm([(10, 8, "disk")])

@@ -196,17 +196,10 @@ MISTAKES = {
         lambda: T.warmup_schedule([T.WarmupStage("up")]),
         "none of",
     ),
-    "cache": (lambda: T.from_fused_params({"cache_load_factor": 0.1}), "host tier"),
-    "uvm": (lambda: T.from_fused_params({"uvm_host_mapped": True}), "host tier"),
-    "hbm": (lambda: T.from_fused_params({"enforce_hbm": True}), "host tier"),
-    "prefetch": (lambda: T.from_fused_params({"prefetch_pipeline": True}), "host tier"),
     "bounds": (lambda: T.from_fused_params({"bounds_check_mode": 0}), "out of bounds"),
+    "cache": (lambda: T.from_fused_params({"cache_load_factor": 0.7}), "host tier"),
     "a typo": (lambda: T.from_fused_params({"lerning_rate": 0.1}), "unknown"),
     "an optimizer": (lambda: T.from_fused_params({"optimizer": "rprop"}), "none of"),
-    "eta of sgd": (
-        lambda: T.from_fused_params({"optimizer": "sgd", "eta": 0.5}),
-        "no meaning",
-    ),
 }
 
 

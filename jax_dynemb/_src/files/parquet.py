@@ -88,11 +88,7 @@ def parquet_files(folder: Path) -> list[Path]:
 
 
 def _verify(files: Sequence[Path], advance: Advance) -> None:
-    """Compares files with the checksums beside them, if there are any.
-
-    Raises:
-      DamagedFileError: a file is missing or altered, or that of its counts.
-    """
+    """Compares files, and those of their counts, with checksums beside them, if any."""
     for folder in {file.parent for file in files}:
         entries = read_entries(folder)
         if entries is None:
@@ -107,11 +103,10 @@ def _verify(files: Sequence[Path], advance: Advance) -> None:
 
 
 def read_parquet(path: Path) -> StoredTable:
-    """Reads a table from a file of ``write_parquet``, or from one with its columns.
+    """Reads a table from a file with the columns of ``write_parquet``.
 
-    Raises:
-      DamagedFileError: it can not be read, has no columns "key" and "row" or others
-        than numbers, a value is missing, or a key comes twice.
+    DamagedFileError if it lacks "key" or "row", has no numbers or too few, or a key
+    twice.
     """
     _, parquet = _import()
     file_bytes(path)
@@ -170,11 +165,7 @@ def read_parquet(path: Path) -> StoredTable:
 
 
 def _read_counts(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Ids without a row and how often they have occurred.
-
-    Raises:
-      DamagedFileError: it can not be read, has other columns, or a count is below 1.
-    """
+    """Reads ids without a row and how often they have occurred, once or more."""
     _, parquet = _import()
     with _damage(path):
         table = parquet.ParquetFile(path, page_checksum_verification=True).read()

@@ -1,13 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Remembers when each module was checked for growth, and what did not fit."""
+"""Remembers, beside modules, when each was checked for growth and its counters."""
 
 from __future__ import annotations
 
 import dataclasses
 import weakref
+from collections.abc import Callable
 from typing import Any
 
+from jax_dynemb._src.engines import StatsFuture
 from jax_dynemb._src.lifecycle import Growth, GrowthWatch, fits_in_memory
 from jax_dynemb._src.table import abstract, check_values
 
@@ -40,3 +42,27 @@ def growth_now(module: Any, every: int) -> Growth | None:
         return None
     own.watch.restart()
     return growth
+
+
+Stats = dict[str, float | int]
+
+
+@dataclasses.dataclass
+class _Numbers:
+    last: Stats = dataclasses.field(default_factory=dict)
+    coming: StatsFuture | None = None
+
+
+# Beside the modules: their attributes decide which compiled program fits them.
+_numbers: weakref.WeakKeyDictionary[Any, _Numbers] = weakref.WeakKeyDictionary()
+
+
+def last_known(module: Any, start: Callable[[], StatsFuture]) -> Stats:
+    """Returns the newest numbers that have arrived, and starts the next copy."""
+    numbers = _numbers.setdefault(module, _Numbers())
+    if numbers.coming is not None and numbers.coming.done():
+        arrived, numbers.coming = numbers.coming, None
+        numbers.last = arrived.result()
+    if numbers.coming is None:
+        numbers.coming = start()
+    return dict(numbers.last)

@@ -40,10 +40,7 @@ def taking_time(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def host_time(coll: Tables, state: Mapping[str, TableState]) -> Any:
-    """Returns the time for a lookup, uint32[2]; None: devices read their clocks.
-
-    A step of ``jde.nnx.jit`` that is traced without the time raises NeedsTime.
-    """
+    """Returns uint32[2], or None; raises NeedsTime in a step traced without it."""
     timestamp = ScoreStrategy.TIMESTAMP
     configs = coll.engine.catalog.dynamic.values()
     if all(config.score_strategy is not timestamp for config in configs):

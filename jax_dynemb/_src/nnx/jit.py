@@ -73,10 +73,7 @@ def jit(fun: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 
 class _Jit:
-    """Takes the fast path where it can, else nnx.jit.
-
-    There is one nnx.jit for each set of donated arguments; nearly always one in all.
-    """
+    """Takes the fast path where it can, else an nnx.jit for each set of donations."""
 
     def __init__(self, fun: Callable[..., Any], options: dict[str, Any]):
         functools.update_wrapper(self, fun)

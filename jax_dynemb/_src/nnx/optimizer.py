@@ -186,7 +186,7 @@ def _check_gradients(model: Any, grads: Any, table_learning_rate: _Rate) -> None
             "and one entry an argument where argnums is a tuple. Pass the gradients of "
             "this model: optimizer.update(model, grads)."
         )
-    modules = [m for _, m in nnx.iter_graph(model) if isinstance(m, TableModule)]
+    modules = _modules(model)
     _check_names(model, table_learning_rate)
     forgotten = without_gradients(module.coll for module in modules)
     if isinstance(grads, Grads):
@@ -197,12 +197,15 @@ def _check_gradients(model: Any, grads: Any, table_learning_rate: _Rate) -> None
         _check_row_gradients("table_learning_rate", grads)
 
 
+def _modules(model: Any) -> list[TableModule]:
+    return [m for _, m in nnx.iter_graph(model) if isinstance(m, TableModule)]
+
+
 def _check_names(model: Any, learning_rate: _Rate) -> None:
     """Refuses a rate for a table that no collection of the model has."""
     if not isinstance(learning_rate, Mapping):
         return
-    modules = [m for _, m in nnx.iter_graph(model) if isinstance(m, TableModule)]
-    known = [name for module in modules for name in module.coll.tables]
+    known = [name for module in _modules(model) for name in module.coll.tables]
     if unknown := [name for name in learning_rate if name not in known]:
         raise ValueError(
             f"learning rates of {unknown}, but the tables of this model are {known}."

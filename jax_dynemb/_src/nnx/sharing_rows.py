@@ -14,13 +14,7 @@ from jax_dynemb._src.table import Tables
 def sharing_rows(coll: Tables, tables: Iterable[Any]) -> Tables:
     """Returns the same tables, some with other features and another pooling.
 
-    Args:
-      coll: the tables, whose state the result takes too.
-      tables: configs of some of them; but for features and pooling those of ``coll``
-        count.
-
-    Raises:
-      ValueError: ``coll`` has no such table, or one of another dim.
+    All else counts as in ``coll``; ValueError for an unknown table or another dim.
     """
     given = {table.name: table for table in tables}
     own = coll.tables

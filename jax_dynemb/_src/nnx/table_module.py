@@ -27,9 +27,8 @@ from jax_dynemb._src.nnx.fast_path import (
     watch,
     writable,
 )
-from jax_dynemb._src.nnx.growing import growth_now
+from jax_dynemb._src.nnx.growing import growth_now, last_known
 from jax_dynemb._src.nnx.host_time import host_time
-from jax_dynemb._src.nnx.last_stats import last_known
 from jax_dynemb._src.nnx.places import places_of, put_back
 from jax_dynemb._src.nnx.pool import pool
 from jax_dynemb._src.nnx.sharing_rows import sharing_rows

@@ -48,14 +48,10 @@ class Lookup:
 
 
 class Tape:
-    """Records the lookups of the collections in ``paths``; adds taps when it has them.
-
-    Attributes:
-      lookups: what was recorded, in order.
-    """
+    """Records the lookups of the collections in ``paths``; adds taps if it has them."""
 
     def __init__(self, paths: dict[int, ModulePath], taps: list[Rows] | None = None):
-        self.lookups: list[Lookup] = []
+        self.lookups: list[Lookup] = []  # what was recorded, in order
         self._paths = paths  # id(module) -> where the module is
         self._taps = taps
         self._mark = TraceMark()
@@ -108,8 +104,7 @@ def _is_differentiated() -> bool:
 def without_gradients(collections: Iterable[Tables]) -> bool:
     """Whether tables were looked up since the last update, and never on a tape.
 
-    Then no row gradients exist, although the lookups were for training. Asked by an
-    update; what is noted of these collections is forgotten.
+    Then no row gradients exist. What is noted of these collections is forgotten.
     """
     result = False
     for tables in collections:

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One Python function around one FFI call, for every operation of core/."""
 
-from jax_dynemb._src.ops.batch_copy import copied_batch as copied_batch
 from jax_dynemb._src.ops.bucket_rows import bucket_rows as bucket_rows
 from jax_dynemb._src.ops.bucket_rows import fullest_buckets as fullest_buckets
 from jax_dynemb._src.ops.bucket_rows import given_of_index as given_of_index
@@ -28,10 +27,12 @@ from jax_dynemb._src.ops.keys import padding as padding
 from jax_dynemb._src.ops.layout import FeatureInput as FeatureInput
 from jax_dynemb._src.ops.layout import FeatureLayout as FeatureLayout
 from jax_dynemb._src.ops.layout import id_array as id_array
+from jax_dynemb._src.ops.layout import join_uses as join_uses
 from jax_dynemb._src.ops.layout import kernel_pooling as kernel_pooling
 from jax_dynemb._src.ops.layout import one_row_each as one_row_each
 from jax_dynemb._src.ops.layout import prepare as prepare
 from jax_dynemb._src.ops.layout import slots_only as slots_only
+from jax_dynemb._src.ops.layout import with_uses as with_uses
 from jax_dynemb._src.ops.lineage import extended as extended
 from jax_dynemb._src.ops.lineage import extended_numbers as extended_numbers
 from jax_dynemb._src.ops.lineage import is_shared as is_shared
@@ -47,8 +48,6 @@ from jax_dynemb._src.ops.packed_rows import refuse_packed as refuse_packed
 from jax_dynemb._src.ops.pair_rows import may_be_half as may_be_half
 from jax_dynemb._src.ops.pair_rows import pair_gradients as pair_gradients
 from jax_dynemb._src.ops.pair_rows import pair_rows as pair_rows
-from jax_dynemb._src.ops.per_id import join_uses as join_uses
-from jax_dynemb._src.ops.per_id import with_uses as with_uses
 from jax_dynemb._src.ops.removed import grown_log as grown_log
 from jax_dynemb._src.ops.removed import read_log as read_log
 from jax_dynemb._src.ops.residual import FeatureGradient as FeatureGradient
@@ -95,6 +94,7 @@ from jax_dynemb._src.ops.state import empty_state as empty_state
 from jax_dynemb._src.ops.state import states_of_rows as states_of_rows
 from jax_dynemb._src.ops.sum_rows import sum_bags as sum_bags
 from jax_dynemb._src.ops.sum_rows import sum_rows as sum_rows
+from jax_dynemb._src.ops.tier_lookup import copied_batch as copied_batch
 from jax_dynemb._src.ops.tier_records import gather_rows as gather_rows
 from jax_dynemb._src.ops.tier_records import put_records as put_records
 from jax_dynemb._src.ops.tier_state import Ring as Ring

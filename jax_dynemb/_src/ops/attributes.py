@@ -13,7 +13,6 @@ import numpy as np
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.admission import Frequency
 from jax_dynemb._src.config import ScoreStrategy
-from jax_dynemb._src.initializers import Initializer
 from jax_dynemb._src.spec import TableSpec
 
 _POLICY = {
@@ -76,9 +75,10 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "num_states": len(table.states),
         "num_buckets": table.num_buckets,
         "policy": _ffi.code("score_policies", policy),
-        "evicts": _on_full(table),
-        "initializer": _initializer_code(table.initializer),
-        "eval_initializer": _initializer_code(table.eval_initializer),
+        # What a full bucket does with new keys (core/table_ref.h).
+        "evicts": (2 if table.competes else 1) if table.evicts else 0,
+        "initializer": _ffi.code("initializers", table.initializer.kernel),
+        "eval_initializer": _ffi.code("initializers", table.eval_initializer.kernel),
         "optimizer": 0 if kind in ("", "none") else _ffi.code("optimizers", kind),
         "first_bucket": 0 if table.block is None else table.block.first_bucket,
         "local_buckets": table.local_buckets,
@@ -96,17 +96,6 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "part": _ffi.code("table_parts", table.part),
         **_admission(table),
     }
-
-
-def _on_full(table: TableSpec) -> int:
-    """Encodes what a full bucket does with new keys (core/table_ref.h)."""
-    if not table.evicts:
-        return 0
-    return 2 if table.competes else 1
-
-
-def _initializer_code(initializer: Initializer) -> int:
-    return _ffi.code("initializers", initializer.kernel)
 
 
 def _admission(table: TableSpec) -> dict[str, int]:

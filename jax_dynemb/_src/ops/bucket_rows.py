@@ -35,11 +35,7 @@ def keys_of_index(
 def scores_of_index(
     index: UInt32[Array, "buckets words"],
 ) -> tuple[UInt32[Array, "buckets 128"], UInt32[Array, "buckets 128"]]:
-    """Returns the low and the high words of the scores of all slots.
-
-    Those of a customized table are the clocks of the last uses, see
-    ``given_of_index``.
-    """
+    """Returns low and high words of scores; customized tables have clocks there."""
     return _words_of_entries(index, "scores_word")
 
 
@@ -62,10 +58,7 @@ def _words_of_entries(index: jax.Array, first: str) -> tuple[jax.Array, jax.Arra
 def fullest_buckets(
     ranges: Ranges, indexes: Mapping[str, UInt32[Array, "buckets words"]]
 ) -> Int32[Array, " tables"]:
-    """Counts the rows of the fullest bucket of each table, in order of ``ranges``.
-
-    ``ranges`` has, by the name of arrays, the (first, last + 1) buckets of each table.
-    """
+    """Counts the rows of each table's fullest bucket; ``ranges`` are of its buckets."""
     most = []
     for name, of_tables in ranges:
         rows = bucket_rows(indexes[name])

@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb._src import ffi as _ffi
-from jax_dynemb._src.ops.async_dispatch import dispatch_operand
 from jax_dynemb._src.ops.attributes import shares_arrays, table_attributes
 from jax_dynemb._src.ops.packed_rows import refuse_packed
-from jax_dynemb._src.ops.sizes import largest
+from jax_dynemb._src.ops.sizes import is_at_most, largest
 from jax_dynemb._src.ops.state import TableState, check_state
 from jax_dynemb._src.ops.tier_state import ring_of, with_notes
 from jax_dynemb._src.spec import TableSpec
@@ -36,11 +35,7 @@ _NO_BOUND = (
 
 
 class Call:
-    """One FFI call about some tables, or none.
-
-    The order of buffers is fixed in xla_ffi/schema.h: what is added first here is
-    read first there.
-    """
+    """One FFI call about some tables, or none, with buffers as in xla_ffi/schema.h."""
 
     def __init__(
         self,
@@ -51,13 +46,9 @@ class Call:
     ):
         """Starts a call; ``attributes`` are those beside the tables' own.
 
-        The buffers of ``tables`` are added; those that share arrays stand together.
         ``num_ids`` is of each feature, or of each table of a route. A scatter says
-        there if some slots may be equal. pair_gradients says the shape of the suffixes,
-        and rows.
-
-        Raises:
-          ValueError: a table has packed rows, which the operation does not read.
+        there if slots may be equal, pair_gradients the shape of the suffixes, and rows.
+        ValueError if the operation can not read a table's packed rows.
         """
         if op not in _READS_PACKED:
             refuse_packed(tables, op)
@@ -71,39 +62,39 @@ class Call:
         self._results: list[Any] = []
         self._aliases: dict[int, int] = {}
 
-    def operand(self, array: jax.Array | None) -> None:
-        """Adds an array that is only read; None is an operand that the call lacks."""
-        if array is not None:
-            self._operands.append(array)
-            self._batch.append(array)
+    def operand(self, *arrays: jax.Array | None) -> None:
+        """Adds arrays that are only read; None is an operand that the call lacks."""
+        given = [array for array in arrays if array is not None]
+        self._operands += given
+        self._batch += given
 
-    def read(self, array: jax.Array) -> None:
-        """Adds an array of a table that is only read."""
-        self._operands.append(array)
+    def read(self, *arrays: jax.Array) -> None:
+        """Adds arrays of a table that are only read."""
+        self._operands += arrays
 
     def result(self, shape: tuple[int, ...], dtype: Any) -> None:
         """Adds an array that is only written."""
         self._results.append(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)))
 
-    def update(self, array: jax.Array) -> None:
-        """Adds an array that is changed in place."""
-        self._aliases[len(self._operands)] = len(self._results)
-        self._operands.append(array)
-        # The type of the operand itself: it carries the memory space.
-        self._results.append(jax.typeof(array))
+    def update(self, *arrays: jax.Array) -> None:
+        """Adds arrays that are changed in place."""
+        for array in arrays:
+            self._aliases[len(self._operands)] = len(self._results)
+            self._operands.append(array)
+            # The type of the operand itself: it carries the memory space.
+            self._results.append(jax.typeof(array))
 
     def update_tables(
         self, states: Mapping[str, TableState], members: Sequence[str] = ALL
     ) -> None:
         """Adds the arrays of the tables, changed in place or passed through."""
-        for array in self._arrays(states, members):
-            self.update(array)
+        self.update(*self._arrays(states, members))
 
     def read_tables(
         self, states: Mapping[str, TableState], members: Sequence[str] = ALL
     ) -> None:
         """Adds the arrays of the tables, only read."""
-        self._operands += self._arrays(states, members)
+        self.read(*self._arrays(states, members))
 
     def _arrays(
         self, states: Mapping[str, TableState], members: Sequence[str]
@@ -130,12 +121,10 @@ class Call:
         }
 
     def run(self, *, on_host: bool = False) -> Iterator[jax.Array]:
-        """Yields the results in the order in which they were added to the call.
-
-        Where all of them lie in host memory, ``on_host``, there is no scratch.
-        """
-        batch, results = self._batch, self._results_of_batch()
-        self.operand(dispatch_operand(len(self._operands), batch, results))
+        """Yields the results in the order of adding; ``on_host`` without scratch."""
+        tables = set(self._aliases.values())
+        results = [x for i, x in enumerate(self._results) if i not in tables]
+        self.operand(dispatch_operand(len(self._operands), self._batch, results))
         if not on_host:
             self.result((self._scratch_bytes(),), jnp.uint8)
         results = _ffi.call(
@@ -146,10 +135,6 @@ class Call:
             **self._attributes,
         )
         return iter(results if on_host else results[:-1])
-
-    def _results_of_batch(self) -> list[Any]:
-        tables = set(self._aliases.values())
-        return [x for i, x in enumerate(self._results) if i not in tables]
 
     def _scratch_bytes(self) -> int:
         """Computes the scratch of the largest batch; symbolic sizes share one."""
@@ -220,3 +205,39 @@ def take_table(
         else:
             new[member] = next(results)
     return TableState(**new, extra=state.extra, name=state.name)
+
+
+_CHEAP_OPERATIONS = 1000  # XLA's bound for the calling thread
+# Up to 32 asynchronous programs are in flight, each with outputs of its own. Fresh
+# memory for large ones takes longer than the wait.
+_MOST_BYTES = 1 << 23
+_MANY_ARRAYS = 32  # the calling thread finishes fewer before another thread wakes up
+
+
+def dispatch_operand(
+    num_operands: int, batch: Sequence[jax.Array], results: Sequence[Any]
+) -> jax.Array:
+    """Makes the dummy operand of a call, uint32[], from its batch and its results.
+
+    XLA's CPU client runs a program of fewer than 1,000 operations in the calling
+    thread, and counts none for a custom call. So a step of embeddings alone would block
+    Python until it is complete. The sum of a thousand words of ids adds enough. Kernels
+    ignore its value: it is the operand "work" in xla_ffi/rules.cc. A call has the sum
+    where that pays (docs/decisions/dispatch.md), else a constant.
+    """
+    nbytes = sum(x.size * x.dtype.itemsize for x in (*batch, *results))
+    if num_operands >= _MANY_ARRAYS and is_at_most(nbytes, _MOST_BYTES):
+        for array in batch:
+            is_long = is_at_most(_CHEAP_OPERATIONS + 1 - array.size, 0)
+            if array.dtype.kind in "iu" and is_long:
+                flat = array.reshape(-1)[: _CHEAP_OPERATIONS + 1]
+                return jax.lax.platform_dependent(flat, cpu=_sum, default=_zero)
+    return jnp.zeros((), jnp.uint32)
+
+
+def _sum(numbers: jax.Array) -> jax.Array:
+    return jnp.sum(numbers.astype(jnp.uint32), dtype=jnp.uint32)
+
+
+def _zero(numbers: jax.Array) -> jax.Array:
+    return numbers[0].astype(jnp.uint32) * jnp.uint32(0)

@@ -28,14 +28,10 @@ def depart(table: TableSpec, state: TableState) -> TableState:
     check_state(table, state)
     tier, ring = tier_of(state), ring_of(state)
     call = Call("depart", [table])
-    for array in (state.counters, tier.owners, state.values):
-        call.read(array)
-    for array in state_arrays(table, state):
-        call.read(array)
+    call.read(state.counters, tier.owners, state.values, *state_arrays(table, state))
     call.update(tier.counters)
     call.read(tier.homes)
-    call.update(ring.notes)
-    call.update(ring.records)
+    call.update(ring.notes, ring.records)
     counters, notes, records = call.run()
     new = dataclasses.replace(tier, counters=counters, departed=Ring(notes, records))
     return dataclasses.replace(state, tier=new)

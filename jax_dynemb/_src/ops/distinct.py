@@ -14,37 +14,28 @@ from jax_dynemb._src.ops.call import Call
 
 
 class Distinct(NamedTuple):
-    """Each number once, and where numbers and values stand.
+    """Each number once, and where numbers and values stand."""
 
-    Attributes:
-      values: uint32[n], ascending; 0 behind the last.
-      inverse: int32[n], the place in ``values`` of each number given; -1 for one that
-        is not below the limit.
-      ranks: int32[n], the same in order of the numbers.
-      positions: int32[n], of the numbers in that order, equal ones ascending.
-      count: int32[1], how many values there are.
-      starts: int32[prefixes + 1], how many values have a lower prefix.
-      of_suffix: int32[n], the suffix of each value; -1 if its prefix is missing, and
-        behind the last value.
-    """
-
-    values: jax.Array
+    values: jax.Array  # uint32[n], ascending; 0 behind the last
+    # int32[n], the place in ``values`` of each number given; -1 for one that is not
+    # below the limit.
     inverse: jax.Array
-    ranks: jax.Array
-    positions: jax.Array
-    count: jax.Array
-    starts: jax.Array
+    ranks: jax.Array  # int32[n], the same in order of the numbers
+    positions: jax.Array  # int32[n], of the numbers in that order, equal ones ascending
+    count: jax.Array  # int32[1], how many values there are
+    starts: jax.Array  # int32[prefixes + 1], how many values have a lower prefix
+    # int32[n], the suffix of each value; -1 if its prefix is missing, and behind the
+    # last value.
     of_suffix: jax.Array
 
 
 def distinct(
     numbers: jax.Array, *, limit: int, prefixes: int, suffixes: int
 ) -> Distinct:
-    """Sorts numbers, keeps each once, and finds where the values of a prefix begin.
+    """Sorts uint32[n], keeps each number once, and finds where a prefix begins.
 
-    ``numbers`` is uint32[n]; the prefix of a number is ``number // suffixes``, its
-    suffix the rest. Numbers that are not below ``limit`` (at most 2**32 - 1) have no
-    row.
+    The prefix is ``number // suffixes``, the suffix the rest. Numbers not below
+    ``limit`` (at most 2**32 - 1) have no row.
     """
     n = numbers.shape[0]
     attributes = {"limit": np.int64(limit), "suffixes": np.int64(suffixes)}

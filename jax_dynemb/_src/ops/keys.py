@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ids as pairs of words: their hash and the shard that owns them (core/hash.h)."""
+"""Ids and numbers of 64 bits as pairs of words; hashes and owners (core/hash.h)."""
 
 from __future__ import annotations
 
@@ -104,3 +104,10 @@ def _multiply_high(a: Word, factor: int | Word) -> Word:
     middle = a_high * f_low + (a_low * f_low >> 16)
     other = a_low * f_high + (middle & jnp.uint32(0xFFFF))
     return a_high * f_high + (middle >> 16) + (other >> 16)
+
+
+def add_to_words(words: jax.Array, events: jax.Array) -> jax.Array:
+    """Adds integers below 2**32 to numbers of 64 bits, uint32[..., 2]."""
+    low, high = words[..., 0], words[..., 1]
+    total = low + events.astype(jnp.uint32)
+    return jnp.stack([total, high + (total < low).astype(jnp.uint32)], axis=-1)

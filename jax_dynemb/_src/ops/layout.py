@@ -1,17 +1,19 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Flattens the ids that a user passes, and shapes the rows for them."""
+"""Flattens the ids that a user passes and their numbers, and shapes the rows."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb._src.config import ScoreStrategy
 from jax_dynemb._src.ids import array_of, check_depth
 from jax_dynemb._src.ids import ids as make_ids
 from jax_dynemb._src.jagged import Jagged
@@ -53,26 +55,18 @@ class IdsTable(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class FeatureLayout:
-    """Describes the static shape of one feature in one call.
-
-    Attributes:
-      table: the name of its table.
-      pooling: "none", "sum", "mean" or "no_rows".
-      given_shape: shape of the ids as given, without the axis of the two words.
-      ids_shape: the same, but bags of length zero have become bags of one padding.
-      rows_shape: shape of the returned rows, without dim.
-      bag_size: ids of each bag; 0 where offsets are given.
-      weighted: whether each id has a weight.
-    """
+    """Describes the static shape of one feature in one call."""
 
     feature: str
-    table: str
-    pooling: str
+    table: str  # the name of its table
+    pooling: str  # "none", "sum", "mean" or "no_rows"
+    # Shape of the ids as given, without the axis of the two words.
     given_shape: tuple[int, ...]
+    # The same, but bags of length zero have become bags of one padding.
     ids_shape: tuple[int, ...]
-    rows_shape: tuple[int, ...]
-    bag_size: int
-    weighted: bool
+    rows_shape: tuple[int, ...]  # shape of the returned rows, without dim
+    bag_size: int  # ids of each bag; 0 where offsets are given
+    weighted: bool  # whether each id has a weight
 
     @property
     def num_ids(self) -> int:
@@ -105,20 +99,14 @@ def one_row_each(
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class FeatureInput:
-    """The arrays of one feature in one call.
+    """The arrays of one feature in one call."""
 
-    Attributes:
-      ids: uint32[num_ids, 2], or [num_ids] of another integer type.
-      offsets: int32[num_bags + 1] where bags differ in length.
-      weights: float32[num_ids], or None.
-      malformed: uint32[1], how many bags were cut, or None where none can be.
-      uses: uint32[num_ids], how many ids each one stands for; None: one.
-    """
-
-    ids: jax.Array
-    offsets: jax.Array | None
-    weights: jax.Array | None
+    ids: jax.Array  # uint32[num_ids, 2], or [num_ids] of another integer type
+    offsets: jax.Array | None  # int32[num_bags + 1] where bags differ in length
+    weights: jax.Array | None  # float32[num_ids], or None
+    # uint32[1], how many bags were cut, or None where none can be.
     malformed: jax.Array | None = None
+    # uint32[num_ids], how many ids each one stands for; None: one.
     uses: jax.Array | None = None
 
 
@@ -262,3 +250,58 @@ def _flat_weights(layout: FeatureLayout, weights: Any) -> jax.Array | None:
             f"{layout.ids_shape}; give one weight for each id."
         )
     return weights.astype(jnp.float32).reshape(-1)
+
+
+def with_uses(
+    strategy: ScoreStrategy | str,
+    layout: FeatureLayout,
+    given: FeatureInput,
+    counts: Any,
+    scores: Any,
+    of_table: jax.Array,
+) -> FeatureInput:
+    """Adds ids' counts, uint32 in their shape, and scores, in words, to a feature.
+
+    Ids without a score have ``of_table``, uint32[2].
+    """
+    if counts is None and scores is None:
+        return given
+    uses = _flat(layout, "counts", counts)
+    words = None if scores is None else [_flat(layout, "scores", x) for x in scores]
+    return dataclasses.replace(given, uses=join_uses(strategy, uses, words, of_table))
+
+
+def join_uses(
+    strategy: ScoreStrategy | str,
+    counts: jax.Array | None,
+    scores: Sequence[Any] | None,
+    of_table: jax.Array,
+) -> jax.Array | None:
+    """Joins flat counts and scores: uint32[n], or uint32[3, n] of a customized table.
+
+    Such a table takes both or none: 1 and ``of_table``, uint32[2], stand for None.
+    """
+    if strategy != ScoreStrategy.CUSTOMIZED:
+        return counts
+    some = counts if scores is None else scores[0]
+    if some is None:
+        return None
+    if counts is None:
+        counts = jnp.ones_like(some)
+    if scores is None:
+        scores = [jnp.broadcast_to(word, some.shape) for word in of_table]
+    return jnp.stack([counts, *scores])
+
+
+def _flat(layout: FeatureLayout, what: str, numbers: Any) -> jax.Array | None:
+    if numbers is None:
+        return None
+    numbers = jnp.asarray(numbers)
+    if numbers.size == 0 and layout.num_ids > 0:  # bags of one padding
+        return jnp.zeros(layout.num_ids, jnp.uint32)
+    if numbers.shape != layout.ids_shape:
+        raise ValueError(
+            f"Feature '{layout.feature}': {what} have shape {numbers.shape}, the ids "
+            f"{layout.ids_shape}; give one number for each id."
+        )
+    return numbers.reshape(-1)

@@ -25,9 +25,8 @@ _DRAWN = ("stamp", "stamp_high", "segment")
 def new_run(shared: bool = False, traced: bool = False) -> np.ndarray:
     """Draws a run and its first segment for all tables of an ``init``: uint32[3, 2].
 
-    Processes that share a state must agree, so the first one draws and all of them call
-    this. While a program is traced they cannot communicate. Then they count their
-    calls, since they run the same program.
+    Processes that share a state call it together, and the first one draws. Where a
+    program is traced they cannot communicate, and count their calls instead.
     """
     several = shared and jax.process_count() > 1
     if several and traced:
@@ -84,10 +83,7 @@ def extended(counters: np.ndarray, drawn: np.ndarray) -> np.ndarray:
 def extended_numbers(
     counters: Mapping[str, int], drawn: np.ndarray | None
 ) -> dict[str, int]:
-    """Returns the lineage of a table that is filled again, by counter.
-
-    ``counters`` is empty for a run of its own; ``drawn`` of None draws.
-    """
+    """Returns a refilled table's lineage by counter; without counters it is new."""
     names = _ffi.constants()["counters"]
     whole = np.array([[counters.get(name, 0) for name in names]], np.uint64)
     words = whole[..., None].view(np.uint32)

@@ -15,16 +15,18 @@ from jax_dynemb._src.ffi import constants
 from jax_dynemb._src.ops.attributes import feature_attribute
 from jax_dynemb._src.ops.call import OF_LOOKUP, Call
 from jax_dynemb._src.ops.call_batches import Indices, call_batches, rows_of
-from jax_dynemb._src.ops.features import (
+from jax_dynemb._src.ops.layout import FeatureLayout
+from jax_dynemb._src.ops.packed_rows import packed_attribute
+from jax_dynemb._src.ops.row_views import (
     Inputs,
     Outputs,
+    RowBuffers,
+    RowViews,
     States,
     feature_fields,
     take_whole,
+    waves,
 )
-from jax_dynemb._src.ops.layout import FeatureLayout
-from jax_dynemb._src.ops.packed_rows import packed_attribute
-from jax_dynemb._src.ops.row_views import RowBuffers, RowViews, waves
 from jax_dynemb._src.ops.sizes import is_positive
 from jax_dynemb._src.ops.stamps import WORDS, Stamps
 from jax_dynemb._src.ops.state import TableState
@@ -36,23 +38,14 @@ Others = Callable[[FeatureLayout], list[tuple[str, Any, int]]]
 
 @dataclasses.dataclass(frozen=True)
 class _CallBatch:
-    """Describes one call of several.
+    """Describes one call of several."""
 
-    Attributes:
-      tables: their numbers.
-      features: numbers of their features.
-      configs: of these tables.
-      inputs: of their features.
-      views: where the features' rows go.
-      arrays: that features share.
-    """
-
-    tables: Indices
-    features: Indices
-    configs: list[TableSpec]
-    inputs: Inputs
-    views: RowViews
-    arrays: RowBuffers
+    tables: Indices  # their numbers
+    features: Indices  # numbers of their features
+    configs: list[TableSpec]  # of these tables
+    inputs: Inputs  # of their features
+    views: RowViews  # where the features' rows go
+    arrays: RowBuffers  # that features share
 
     @property
     def is_scored(self) -> bool:
@@ -86,18 +79,12 @@ class _CallBatch:
         return Call(op, self.configs, num_ids, features=features, **attributes)
 
     def add_features(self, call: Call, others: Others) -> None:
-        """Operands and results of the features.
-
-        Args:
-          call: to which they are added.
-          others: name, dtype and size of results beside the rows, by layout.
-        """
+        """Adds operands and results; ``others`` are (name, dtype, size) by layout."""
         configs = {table.name: table for table in self.configs}
         used: set[int] = set()
         for (layout, given), where in zip(self.inputs, self.views, strict=True):
             config = configs[layout.table]
-            for array in (given.ids, given.offsets, given.weights, given.uses):
-                call.operand(array)
+            call.operand(given.ids, given.offsets, given.weights, given.uses)
             if where is not None:
                 self.arrays.add_result(call, used, where)
             elif layout.pooling != "no_rows":
@@ -133,18 +120,11 @@ def lookup(
 ) -> tuple[Outputs, dict[str, TableState], Stamps]:
     """Looks up, and inserts what is not there.
 
-    Args:
-      tables: those that the features use.
-      states: by name, see ``TableSpec.state_name``.
-      inputs: layout and arrays of each feature.
-      scores: uint32[tables, 2], words of what tables with ``takes_given`` take.
-      views: of each feature's rows, if some share arrays.
-      arrays: those that features share, where another call writes some of them.
-
-    Returns:
-      For each feature "slots" int32[num_ids], and where it has them "rows"
-      dtype[num_bags, dim], or the array that it shares, and "scale" float32[num_bags].
-      Then the new states, and the stamps of the tables.
+    Of tables with ``takes_given``, ``scores`` uint32[tables, 2] has the words. Each
+    feature gets "slots" int32[num_ids], and where it has them "rows" dtype[num_bags,
+    dim], or the array that its view shares, and "scale" float32[num_bags]. Then come
+    the new states by name, and the stamps. ``arrays`` are those that another call
+    writes too.
     """
     if any([table.tier is not None for table in tables]):
         return lookup_tiered(lookup, tables, states, inputs, scores, views)
@@ -178,10 +158,8 @@ def find(
 ) -> tuple[Outputs, dict[str, TableState]]:
     """Looks up and changes nothing; the tables need not be donated.
 
-    Returns:
-      For each feature "rows" dtype[num_bags, dim], or the array that it shares, "found"
-      uint8[num_ids] and "slots" int32[num_ids]. Then the states, for a program that
-      also changes them: a change then waits until they have been read.
+    Each feature gets "rows" as in ``lookup``, "found" uint8[num_ids] and "slots"
+    int32[num_ids]. A program that also changes the returned states waits for the reads.
     """
     inputs = [(lay, dataclasses.replace(given, uses=None)) for lay, given in inputs]
     if any([table.tier is not None for table in tables]):
@@ -212,16 +190,7 @@ def find(
 def prefetch(
     tables: Sequence[TableSpec], states: States, inputs: Inputs
 ) -> dict[str, TableState]:
-    """Brings the rows of ids into frames, where they are stored and have none.
-
-    Args:
-      tables: those that the features use; without a tier they stay as they are.
-      states: by name, see ``TableSpec.state_name``.
-      inputs: layout and arrays of each feature.
-
-    Returns:
-      The states that changed.
-    """
+    """Brings stored rows without a frame into frames; returns the changed states."""
     return prefetch_tiered(find, tables, states, inputs)
 
 

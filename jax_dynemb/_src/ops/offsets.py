@@ -19,11 +19,10 @@ from jax_dynemb._src.spec import TableSpec
 
 
 def offsets_of(lengths: Any, capacity: int) -> tuple[jax.Array, jax.Array]:
-    """Adds up lengths, and cuts what no bag can have.
+    """Adds up lengths, and cuts what no bag can have; a negative one counts as 0.
 
-    Returns int32[bags + 1], where each bag begins, and where the last one ends: from 0
-    to ``capacity``, never falling. Also uint32[1], how many bags were cut. A negative
-    length counts as 0.
+    Returns int32[bags + 1], where each bag begins and the last one ends, from 0 to
+    ``capacity``, never falling. Also uint32[1], how many bags were cut.
     """
     lengths = jnp.asarray(lengths)
     if lengths.dtype.itemsize < 4:
@@ -53,10 +52,7 @@ def count_malformed(
     states: Mapping[str, TableState],
     malformed: Sequence[tuple[str, jax.Array]],
 ) -> dict[str, TableState]:
-    """Counts bags that were cut, each in the first row of its table's counters.
-
-    ``malformed`` has for each jagged feature the name of its table, and uint32[1].
-    """
+    """Counts cut bags, uint32[1] by table name for each feature, in its first row."""
     new: dict[str, TableState] = {}
     for table in tables:
         counts = [count for name, count in malformed if name == table.name]

@@ -47,19 +47,12 @@ def packed_attribute(tables: Iterable[TableSpec]) -> np.ndarray:
 def pack_rows(
     rows: Float[Array, "*n dim"], row_format: str
 ) -> UInt8[Array, "*n bytes"]:
-    """Packs rows, each with a scale of its own.
+    """Packs rows in one of ``ROW_FORMATS``, each with a scale of its own.
 
     The scale is the row's largest magnitude over the largest code, and a code is the
     nearest to column / scale, ties to even. A row whose scale would be zero or
     subnormal gets the scale 1 and zeros. A row with a number that is not finite gets
     the scale NaN, so all of it reads as NaN.
-
-    Args:
-      rows: of any float dtype.
-      row_format: one of ``ROW_FORMATS``.
-
-    Returns:
-      As many bytes a row as ``packed_bytes`` says.
     """
     # XLA would multiply by the reciprocal of a constant, which rounds twice.
     largest = jax.lax.optimization_barrier(jnp.float32(LARGEST_CODES[row_format]))
@@ -72,7 +65,8 @@ def pack_rows(
     scale = jnp.where(is_zero, 1.0, jnp.where(is_finite, scale, jnp.nan))
     quotients = jnp.where(is_zero | ~is_finite, 0.0, wide / scale)
     codes = _codes(jnp.clip(quotients, -largest, largest), row_format)
-    parts = [jax.lax.bitcast_convert_type(scale[..., 0], jnp.uint8), _in_words(codes)]
+    words = _padded(codes, -codes.shape[-1] % 4, 0)
+    parts = [jax.lax.bitcast_convert_type(scale[..., 0], jnp.uint8), words]
     return jnp.concatenate(parts, axis=-1)
 
 
@@ -90,10 +84,6 @@ def _in_pairs(halves: jax.Array) -> jax.Array:
     """Joins an even column, below, and the next one; the last may have a zero, 8."""
     halves = _padded(halves, halves.shape[-1] % 2, 8)
     return halves[..., ::2] | (halves[..., 1::2] << 4)
-
-
-def _in_words(codes: jax.Array) -> jax.Array:
-    return _padded(codes, -codes.shape[-1] % 4, 0)
 
 
 def _padded(columns: jax.Array, count: int, value: int) -> jax.Array:

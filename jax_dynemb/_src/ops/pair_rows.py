@@ -39,8 +39,7 @@ def pair_rows(
       last of ``starts`` are undefined.
     """
     call = _call("pair_rows", (), prefix, rank, exact)
-    for array in (_segments(prefix), suffix, starts, of_suffix):
-        call.operand(array)
+    call.operand(_segments(prefix), suffix, starts, of_suffix)
     columns = prefix.shape[1] * (prefix.shape[3] // rank) * (suffix.shape[1] // rank)
     call.result((of_suffix.shape[0], columns), prefix.dtype)
     return next(call.run())
@@ -79,8 +78,7 @@ def pair_gradients(
     factors = (segments_m * (width // rank), rank, suffix.shape[1] // rank)
     sizes = (outer * inner, suffix.shape[0], *factors, *of_suffix.shape)
     call = _call("pair_gradients", sizes, prefix, rank, exact)
-    for array in (segments, suffix, starts, of_suffix, d_rows):
-        call.operand(array)
+    call.operand(segments, suffix, starts, of_suffix, d_rows)
     call.result(segments.shape, prefix.dtype)
     call.result(suffix.shape, jnp.float32)
     d_prefix, d_suffix = call.run()

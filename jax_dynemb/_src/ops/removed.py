@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, UInt32
 
-from jax_dynemb._src.ops.words import add_to_words
+from jax_dynemb._src.ops.keys import add_to_words
 from jax_dynemb._src.spec import TableSpec
 
 Log = UInt32[Array, "rows entries 2"]
@@ -35,12 +35,10 @@ def grown_log(table: TableSpec, grown: TableSpec, log: Log | None) -> Log | None
 def read_log(
     log: np.ndarray, since: np.ndarray | None
 ) -> tuple[np.ndarray | None, np.ndarray]:
-    """Reads the keys that were removed since a head.
+    """Reads the keys removed since a head: int64[m], each once, and heads uint64[rows].
 
-    ``log`` is uint32[rows, 1 + n, 2] on the host. ``since`` is uint64[rows], the head
-    of each ring that was read before; None reads all that is left. Returns int64[m],
-    each key once and ascending; None if some were overwritten, or if the rings are
-    others. Also the heads now, uint64[rows].
+    ``log`` is uint32[rows, 1 + n, 2] on the host; ``since`` the heads of an earlier
+    read, or None for all that is left. Keys are None if some were overwritten.
     """
     words = np.ascontiguousarray(log).view(np.uint64)[..., 0]
     heads, size = words[:, 0].copy(), words.shape[1] - 1

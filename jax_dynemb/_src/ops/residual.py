@@ -26,23 +26,16 @@ from jax_dynemb._src.shown import Shown
 )
 @dataclasses.dataclass(frozen=True, repr=False)
 class FeatureResidual(Shown):
-    """One feature of a lookup.
+    """One feature of a lookup."""
 
-    Attributes:
-      ids: uint32[num_ids, 2] or [num_ids]; an update checks that a slot still holds
-        its id.
-      slots: int32[num_ids]; -1 for padding, -2 for an id that was refused, -3 for
-        one that was not admitted.
-      offsets: int32[num_bags + 1], or None.
-      weights: float32[num_ids], or None.
-      scale: float32[num_bags], what a mean multiplied by, or None.
-    """
-
+    # uint32[num_ids, 2] or [num_ids]; an update checks that a slot still holds its id.
     ids: jax.Array
+    # int32[num_ids]; -1 for padding, -2 for an id that was refused, -3 for one that was
+    # not admitted.
     slots: jax.Array
-    offsets: jax.Array | None
-    weights: jax.Array | None
-    scale: jax.Array | None
+    offsets: jax.Array | None  # int32[num_bags + 1], or None
+    weights: jax.Array | None  # float32[num_ids], or None
+    scale: jax.Array | None  # float32[num_bags], what a mean multiplied by, or None
     layout: FeatureLayout = dataclasses.field(repr=False)
 
 
@@ -80,29 +73,17 @@ def make_residual(
 
 @dataclasses.dataclass(frozen=True)
 class FeatureGradient:
-    """A residual with its gradients, flat, as the update takes it.
+    """A residual with its gradients, flat, as the update takes it."""
 
-    Attributes:
-      layout: of the flat arrays; several micro-batches are one here.
-      gradients: dtype[num_bags, dim], or an array that several share.
-      ids: as in ``FeatureResidual``, like the fields below.
-      slots: int32[num_ids].
-      offsets: int32[num_bags + 1], or None.
-      weights: float32[num_ids], or None.
-      scale: float32[num_bags], or None.
-      view: of the gradients in a shared array.
-      joined: whether they are of several lookups. A later one may have given a slot to
-        another id.
-    """
-
-    layout: FeatureLayout
-    gradients: jax.Array
-    ids: jax.Array
-    slots: jax.Array
-    offsets: jax.Array | None
-    weights: jax.Array | None
-    scale: jax.Array | None
-    view: RowView | None = None
+    layout: FeatureLayout  # of the flat arrays; several micro-batches are one here
+    gradients: jax.Array  # dtype[num_bags, dim], or an array that several share
+    ids: jax.Array  # as in ``FeatureResidual``, like the fields below
+    slots: jax.Array  # int32[num_ids]
+    offsets: jax.Array | None  # int32[num_bags + 1], or None
+    weights: jax.Array | None  # float32[num_ids], or None
+    scale: jax.Array | None  # float32[num_bags], or None
+    view: RowView | None = None  # of the gradients in a shared array
+    # Whether they are of several lookups, of which one may have reused a slot.
     joined: bool = False
 
 
@@ -148,10 +129,9 @@ def join_gradient(
     limit: float | None = None,
     joined: bool = False,
 ) -> FeatureGradient:
-    """Puts residual and gradient together; both may be stacked by ``lax.scan``.
+    """Puts residual and gradient [*stacked, *rows_shape, dim] together.
 
-    ``gradient`` is [*stacked, *rows_shape, dim]. ``limit`` bounds its numbers.
-    ``joined`` says that there are gradients of other lookups beside these.
+    ``limit`` bounds its numbers. ``joined``: there are gradients of other lookups too.
     """
     check_residual(residual)
     layout = residual.layout
@@ -186,19 +166,13 @@ def join_gradient(
     return FeatureGradient(
         layout=flat,
         gradients=gradient.reshape(num_bags, dim),
-        ids=_flat(residual.ids, len(stacked)),
+        ids=residual.ids.reshape(-1, *residual.ids.shape[len(stacked) + 1 :]),
         slots=residual.slots.reshape(-1),
         offsets=offsets,
         weights=None if residual.weights is None else residual.weights.reshape(-1),
         scale=None if scale is None else scale.reshape(-1),
         joined=joined or bool(stacked),
     )
-
-
-def _flat(ids: jax.Array, stacked: int) -> jax.Array:
-    """Joins the leading axes of stacked ids; the axis of words stays."""
-    words = ids.shape[stacked + 1 :]
-    return ids.reshape(-1, *words)
 
 
 def _one_more_bag(

@@ -16,38 +16,25 @@ from jax_dynemb._src.ops.call import Call
 
 
 class RouteTable(NamedTuple):
-    """Describes the ids of one table.
-
-    Attributes:
-      first: the segment of the ids that the table's first owner has.
-      owners: shards that hold rows of the table; their segments follow each other.
-      num_buckets: of the table; 0: one for each owner.
-      local_buckets: how many of them an owner has; the last owners may have fewer.
-    """
+    """Describes the ids of one table."""
 
     size: int
-    first: int
-    owners: int
+    first: int  # the segment of the ids that the table's first owner has
+    owners: int  # shards that hold rows of the table; their segments follow each other
     hash_seed: int = 0
-    num_buckets: int = 0
+    num_buckets: int = 0  # of the table; 0: one for each owner
+    # How many of them an owner has; the last owners may have fewer.
     local_buckets: int = 1
 
 
 def route(
     ids: jax.Array, tables: Sequence[RouteTable], segments: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Finds the distinct ids and their owners.
+    """Finds distinct ids of uint32[n, 2], tables in order of segments; -1 is padding.
 
-    Args:
-      ids: uint32[n, 2] of all tables, one after the other; -1 is padding.
-      tables: their ids, in order of their segments.
-      segments: how many there are.
-
-    Returns:
-      int32[n], for each id the number of its distinct id, ``n`` for padding. Then
-      int32[n], for each distinct id the position of its first occurrence, ``n`` past
-      the last one. Then int32[segments + 1], where each segment begins, and where the
-      last one ends.
+    Returns int32[n], for each id the number of its distinct id, ``n`` for padding. Then
+    int32[n], for each distinct id its first position, ``n`` past the last one. Then
+    int32[segments + 1], where each segment begins, and the last one ends.
     """
     n = ids.shape[0]
     fields = _ffi.constants()["part_fields"]

@@ -1,40 +1,37 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of several features, or of several tables, in one array of one axis.
+"""Features of a call, and rows of several features or tables in one array.
 
-So what is exchanged between devices is written, and read, where it lies on the wire.
+What is exchanged between devices is so written, and read, where it lies on the wire.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 
+from jax_dynemb._src.ffi import code
 from jax_dynemb._src.ops.call import Call
+from jax_dynemb._src.ops.layout import FeatureInput, FeatureLayout
+from jax_dynemb._src.ops.state import TableState
+from jax_dynemb._src.spec import TableSpec
 
 
 @dataclasses.dataclass(frozen=True)
 class RowView:
-    """Where the rows of one feature lie in an array of several; static.
-
-    Attributes:
-      size: of the array, in elements.
-      offset: elements before the first row.
-      group: rows that follow each other.
-      stride: elements from the first row of a group to that of the next; a multiple of
-        16 bytes.
-      wave: tables of different waves go in different calls, so that what follows one of
-        them need not wait for the others.
-    """
+    """Where the rows of one feature lie in an array of several; static."""
 
     array: int
     dtype: str
-    size: int
-    offset: int
-    group: int
+    size: int  # of the array, in elements
+    offset: int  # elements before the first row
+    group: int  # rows that follow each other
+    # Elements between the first rows of two groups; a multiple of 16 bytes.
     stride: int
+    # Tables of different waves go in different calls, so that what follows one of them
+    # need not wait for the others.
     wave: int = 0
 
 
@@ -48,10 +45,7 @@ def waves(tables: Sequence[str], views: RowViews) -> dict[str, int]:
 
 
 class RowBuffers:
-    """The arrays of one operation, over the calls that it takes.
-
-    Calls number the arrays that they use themselves, in order of use.
-    """
+    """The arrays of one operation, over its calls, which number those that they use."""
 
     def __init__(self) -> None:
         """No arrays yet."""
@@ -95,3 +89,27 @@ class RowBuffers:
     def whole(self, one: RowView) -> jax.Array:
         """The array after all calls."""
         return self._whole[one.array]
+
+
+Inputs = Sequence[tuple[FeatureLayout, FeatureInput]]
+Outputs = list[dict[str, jax.Array]]  # of each feature
+States = Mapping[str, TableState]
+
+
+def feature_fields(layout: FeatureLayout, tables: Sequence[TableSpec]) -> dict:
+    """The attribute ``features`` of one feature, but for where its rows lie."""
+    names = [table.name for table in tables]
+    return {
+        "table": names.index(layout.table),
+        "pooling": code("poolings", layout.pooling),
+        "bag_size": layout.bag_size,
+        "has_weights": int(layout.weighted),
+        "has_uses": 0,
+    }
+
+
+def take_whole(outputs: Outputs, views: RowViews, arrays: RowBuffers) -> None:
+    """Sets the rows of features that share arrays, as they are after all calls."""
+    for output, where in zip(outputs, views, strict=True):
+        if where is not None:
+            output["rows"] = arrays.whole(where)

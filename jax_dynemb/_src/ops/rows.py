@@ -69,9 +69,8 @@ def gather(
 ) -> tuple[dict[str, jax.Array], TableState]:
     """Reads rows, states and scores; a slot that the table does not have reads zeros.
 
-    Returns:
-      "values" float32[n, dim], "scores" uint32[n, 2], and each optimizer state by
-      name, float32[n, dim], float32[n] or int32[n]; and the state, to be carried on.
+    Returns "values" float32[n, dim], "scores" uint32[n, 2] and states by name,
+    float32[n, dim], float32[n] or int32[n]; and the state, to be carried on.
     """
     slots = _checked_slots(table, slots)
     if table.tier is not None:
@@ -125,11 +124,10 @@ def scatter(
     last_wins: bool = False,
     rounds: bool = False,
 ) -> TableState:
-    """Writes what ``rows`` has of values, scores and states, at the table's slots.
+    """Writes what ``rows``, as ``gather`` returns them, have at slots int32[n].
 
-    ``slots`` is int32[n], distinct unless ``last_wins``: then the last row of a slot is
-    written. ``rows`` have the shapes that ``gather`` returns. With ``rounds`` values
-    are rounded as by the table's updates, else to nearest.
+    Slots are distinct unless ``last_wins``. With ``rounds`` values are rounded as by
+    the table's updates, else to nearest.
     """
     slots = _checked_slots(table, slots)
     given = _checked_rows(table, slots.shape[0], rows)
@@ -197,13 +195,11 @@ def export_batch(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Lists the live rows of some buckets; only reads, so nothing is aliased.
 
-    ``first_bucket`` is int32[1], ``min_score`` uint32[2]. Returns keys uint32[n, 2],
-    scores uint32[n, 2], slots int32[n] and their count int32[1], with n = 128 *
-    num_buckets; slots are -1 past the count.
+    ``first_bucket`` is int32[1], ``min_score`` uint32[2]. Returns keys and scores
+    uint32[n, 2], slots int32[n], -1 past the count, and int32[1], the count.
     """
     call = Call("export_batch", [table])
-    for operand in (index, first_bucket, min_score):
-        call.operand(operand)
+    call.operand(index, first_bucket, min_score)
     room = num_buckets * _ffi.constants()["bucket_capacity"]
     call.result((room, 2), jnp.uint32)
     call.result((room, 2), jnp.uint32)

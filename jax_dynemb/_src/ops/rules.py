@@ -25,17 +25,13 @@ def rule_fields(*names: str) -> int:
 
 
 class RankCounts(NamedTuple):
-    """Counts rows by a digit of their rank; sums over shards are counts as well.
+    """Counts rows by a digit of their rank; sums over shards are counts as well."""
 
-    Attributes:
-      bins: rows that the comparisons do not select, and those that they do, by digit.
-      any_one: of each bit of the score, not 0 if any of the rows has it.
-      any_zero: the same if any of the rows lacks it.
-    """
-
+    # Rows that the comparisons do not select, and those that they do, by digit.
     bins: UInt32[Array, "2 bins"]
+    # Of each bit of the score, not 0 if any of the rows has it.
     any_one: UInt32[Array, " 64"]
-    any_zero: UInt32[Array, " 64"]
+    any_zero: UInt32[Array, " 64"]  # the same if any of the rows lacks it
 
 
 def count_rule(
@@ -52,8 +48,7 @@ def count_rule(
     """
     call = Call("count_rule", [table], fields=np.int64(fields))
     call.read_tables({table.state_name: state}, _INDEX)
-    call.operand(numbers)
-    call.operand(norms)
+    call.operand(numbers, norms)
     bins = 1 << _ffi.constants()["rule_digit_bits"]
     call.result((2 * bins + 4,), jnp.uint32)
     (words,) = call.run()
@@ -74,16 +69,11 @@ def erase_rule(
     numbers: UInt32[Array, " words"],
     norms: Float32[Array, " slots"] | None,
 ) -> tuple[UInt32[Array, ""], TableState]:
-    """Removes rows up to a limit of rank: one for selected rows, one for others.
-
-    Arguments are as for ``count_rule``, but ``numbers`` end in limits. Returns how many
-    rows were removed, and the new state.
-    """
+    """Removes and counts rows up to limits of rank, with which ``numbers`` end."""
     call = Call("erase_rule", [table], fields=np.int64(fields))
     states = {table.state_name: state}
     call.update_tables(states, OF_REMOVAL)
-    call.operand(numbers)
-    call.operand(norms)
+    call.operand(numbers, norms)
     call.result((1,), jnp.uint32)
     results = call.run()
     new = call.take_tables(results, states, OF_REMOVAL)[table.state_name]

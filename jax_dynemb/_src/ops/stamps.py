@@ -34,16 +34,12 @@ _RUN, _MOMENT, _NONCE, _BEFORE = (slice(n, n + 2) for n in range(0, WORDS, 2))
 )
 @dataclasses.dataclass(frozen=True)
 class Stamps:
-    """The stamps of one lookup.
+    """The stamps of one lookup."""
 
-    Attributes:
-      rows: uint32[tables, 8], one array for each kernel call of the lookup; with
-        leading axes where ``lax.scan`` stacked several lookups.
-      names: of the tables, for each array.
-    """
-
+    # uint32[tables, 8], one array for each kernel call of the lookup; with leading axes
+    # where ``lax.scan`` stacked several lookups.
     rows: tuple[jax.Array, ...]
-    names: tuple[tuple[str, ...], ...]
+    names: tuple[tuple[str, ...], ...]  # of the tables, for each array
 
     def row(self, name: str) -> jax.Array:
         """Return the stamps of a table, uint32[lookups, 8]."""
@@ -61,17 +57,11 @@ class Stamps:
 
 
 class Latest(NamedTuple):
-    """Holds what a state knows of itself, to compare stamps of residuals with.
+    """Holds what a state knows of itself, to compare stamps of residuals with."""
 
-    Attributes:
-      run: uint32[2].
-      moment: uint32[2].
-      nonces: uint32[n, 2], of its latest lookups.
-    """
-
-    run: Any
-    moment: Any
-    nonces: Any
+    run: Any  # uint32[2]
+    moment: Any  # uint32[2]
+    nonces: Any  # uint32[n, 2], of its latest lookups
 
     @classmethod
     def of(cls, row: Any) -> Latest:
@@ -214,14 +204,10 @@ def check_rows(rows: np.ndarray, own: Latest, table: str, call: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Where the moments of a table are: one row of counters for each shard.
+    """Where the moments of a table are: one row of counters for each shard."""
 
-    Attributes:
-      counters: of its arrays, uint32[rows, counters, 2].
-      rows: first row of each shard; None where every device has a copy.
-    """
-
-    counters: jax.Array
+    counters: jax.Array  # of its arrays, uint32[rows, counters, 2]
+    # First row of each shard; None where every device has a copy.
     rows: tuple[int, ...] | None
 
     def read(self, stamps: Any) -> np.ndarray:

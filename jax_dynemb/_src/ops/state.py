@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Shaped, UInt32
 
 from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.ops.keys import add_to_words
 from jax_dynemb._src.ops.lineage import lineage_places, run_places
 from jax_dynemb._src.ops.packed_rows import refuse_packed
 from jax_dynemb._src.ops.removed import empty_log, overwritten_log
@@ -24,7 +25,6 @@ from jax_dynemb._src.ops.tier_state import (
     expected_tier,
     given_tier,
 )
-from jax_dynemb._src.ops.words import add_to_words
 from jax_dynemb._src.shown import Shown
 from jax_dynemb._src.spec import TableSpec
 
@@ -254,13 +254,15 @@ def states_of_rows(
 ) -> dict[str, np.ndarray]:
     """Returns optimizer states as floats that people can read; bfloat16 as float32.
 
-    The states of a new row are not written before its first update (core/row.h). Until
-    then the first column of one of them holds a mark. ``initial`` has the initial value
-    of each state, 0 if it is not there.
+    A new row's states are written by its first update (core/row.h): a mark stands in
+    the first column until then, and reads as ``initial``, or 0.
     """
     marked = [_is_marked(array) for array in states.values() if array.ndim > 1]
     new: Any = functools.reduce(np.logical_or, marked, np.False_)
-    states = {name: _widened(array) for name, array in states.items()}
+    states = {
+        name: array.astype(np.float32) if array.dtype.itemsize == 2 else array
+        for name, array in states.items()
+    }
     if not new.any():
         return states
     return {
@@ -278,10 +280,6 @@ def _is_marked(array: np.ndarray) -> Any:
     if array.dtype.itemsize == 2:
         return array[:, 0].view(np.uint16) == constants["unwritten_half_state"]
     return array[:, 0] == np.float32(constants["unwritten_state"])
-
-
-def _widened(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.float32) if array.dtype.itemsize == 2 else array
 
 
 def add_to_counter(

@@ -36,24 +36,14 @@ def sum_rows(
     order: tuple[jax.Array, jax.Array] | None = None,
     dtype: Any = jnp.float32,
 ) -> list[jax.Array]:
-    """Sums the rows of each group.
+    """Sums the rows of each group: dtype[groups, dim], or the array of its view.
 
-    Args:
-      tables: those that the features belong to; only name and dim are used.
-      groups: of each table, how many there are.
-      features: gradients, whose slots are the numbers of groups, or negative; their ids
-        are not read.
-      views: of the sums of each table, if some share arrays.
-      order: of one feature, where it is known; a GPU need not sort then. It may add the
-        rows of a group in another order than without. int32[n], its slots in ascending
-        order, negative ones last. int32[n], their positions; those of equal slots
-        ascend.
-      dtype: of sums with an array of their own: float32, or a type of 16 bits to which
-        a sum is rounded once.
-
-    Returns:
-      For each table dtype[groups, dim], or the array that it shares. What stands in
-      the sum of a group without rows is undefined.
+    Only name and dim of the tables are used. Slots of the features are numbers of
+    groups, or negative; ids are not read. The sum of a group without rows is undefined.
+    ``order`` of one feature, where it is known, saves a GPU the sort, and may change
+    the order of sums: int32[n], its slots ascending, negative ones last; int32[n],
+    their positions, ascending for equal slots. ``dtype``, of sums with their own array,
+    is float32, or has 16 bits, rounded to once.
     """
     views, arrays = views or [None] * len(tables), RowBuffers()
     scratch = [
@@ -79,8 +69,7 @@ def sum_rows(
             elif arrays.add_result(call, there, where):
                 new.append(t)
         add_gradients(call, of_batch, with_ids=False)
-        for array in order or ():
-            call.operand(array)
+        call.operand(*(order or ()))
         for t, array in zip(new, call.run(), strict=True):
             where = views[t]
             if where is None:

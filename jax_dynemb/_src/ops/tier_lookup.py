@@ -5,26 +5,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.ffi import constants
 from jax_dynemb._src.ops.attributes import feature_attribute
 from jax_dynemb._src.ops.call import Call
 from jax_dynemb._src.ops.call_batches import call_batches
 from jax_dynemb._src.ops.departed import depart, evicts_nothing, keep_holds
-from jax_dynemb._src.ops.features import (
+from jax_dynemb._src.ops.layout import FeatureInput, FeatureLayout, slots_only
+from jax_dynemb._src.ops.row_views import (
     Inputs,
     Outputs,
+    RowBuffers,
+    RowViews,
     States,
     feature_fields,
     take_whole,
+    waves,
 )
-from jax_dynemb._src.ops.layout import slots_only
-from jax_dynemb._src.ops.row_views import RowBuffers, RowViews, waves
 from jax_dynemb._src.ops.stamps import Stamps
 from jax_dynemb._src.ops.state import TableState, check_state
 from jax_dynemb._src.ops.tier_state import index_part
@@ -40,16 +43,7 @@ def lookup_tiered(
     scores: jax.Array,
     views: RowViews,
 ) -> tuple[Outputs, dict[str, TableState], Stamps]:
-    """A lookup of which some tables have tiers: keys first, then their rows.
-
-    Args:
-      calls: looks up tables without tiers.
-      tables: of the lookup.
-      states: of the lookup.
-      inputs: of the lookup.
-      scores: of the lookup.
-      views: of the lookup.
-    """
+    """A lookup of which some tables have tiers: keys first, by ``calls``, then rows."""
     views = views or [None] * len(inputs)
     split, arrays = _TierSplit.of(tables, inputs, views), RowBuffers()
     outputs, after, stamps = calls(
@@ -124,23 +118,14 @@ def prefetch_tiered(
 
 @dataclasses.dataclass(frozen=True)
 class _TierSplit:
-    """Separates the keys of a call from the rows of its tiered tables.
+    """Separates the keys of a call from the rows of its tiered tables."""
 
-    Attributes:
-      tables: with the index part of tiered ones.
-      inputs: of all features; those of tiered tables return no rows.
-      views: of all features; None for those of tiered tables.
-      tiered: the tables that have tiers.
-      given: the inputs as they were.
-      given_views: the views as they were.
-    """
-
-    tables: list[TableSpec]
-    inputs: Inputs
-    views: RowViews
-    tiered: list[TableSpec]
-    given: Inputs
-    given_views: RowViews
+    tables: list[TableSpec]  # with the index part of tiered ones
+    inputs: Inputs  # of all features; those of tiered tables return no rows
+    views: RowViews  # of all features; None for those of tiered tables
+    tiered: list[TableSpec]  # the tables that have tiers
+    given: Inputs  # the inputs as they were
+    given_views: RowViews  # the views as they were
 
     @classmethod
     def of(
@@ -197,18 +182,7 @@ class _TierSplit:
         *,
         serves: bool,
     ) -> dict[str, TableState]:
-        """Adds rows and scales to the outputs; later changes wait for that.
-
-        Args:
-          tables: tiered ones, whose features return rows.
-          states: by name.
-          outputs: of all features.
-          arrays: those that features share.
-          serves: whether it is a find.
-
-        Returns:
-          The states of these tables.
-        """
+        """Adds rows and scales of tiered tables; later changes wait for that."""
         new: dict[str, TableState] = {}
         own = [i for table in tables for i in self.with_rows(table)]
         table_of = [self.given[i][0].table for i in own]
@@ -247,16 +221,12 @@ class _TierSplit:
             # What a later change waits for: counters that a lookup returns, or `done`
             # of a find, whose tables need not be donated.
             (call.read if serves else call.update)(state.counters)
-            for array in (tier.place, tier.owners, state.values):
-                call.read(array)
-            call.read(tier.homes)
+            call.read(tier.place, tier.owners, state.values, tier.homes)
         dims = {table.name: (table.dim, table.dtype) for table in tables}
         used: set[int] = set()
         for i, where in zip(own, views, strict=True):
             layout, given = self.given[i]
-            for array in (given.ids, given.offsets, given.weights):
-                call.operand(array)
-            call.operand(outputs[i]["slots"])
+            call.operand(given.ids, given.offsets, given.weights, outputs[i]["slots"])
             if where is None:
                 dim, dtype = dims[layout.table]
                 call.result((layout.num_bags, dim), dtype)
@@ -286,3 +256,40 @@ class _TierSplit:
             )
             for table in tables
         }
+
+
+def copied_batch(
+    tables: Sequence[TableSpec],
+    states: Mapping[str, TableState],
+    inputs: Sequence[tuple[FeatureLayout, FeatureInput]],
+) -> list[tuple[FeatureLayout, FeatureInput]]:
+    """Copies the ids of features on a GPU, where a table has a tier.
+
+    XLA replays recorded calls there, and records one again where a buffer has another
+    address than in the step before. Tables are donated and keep theirs, but a batch is
+    new in each step. A call about tiered tables has up to 200 buffers, so recording it
+    takes the host longer than the copy takes the device.
+    """
+    tiered = [table for table in tables if table.tier is not None]
+    if not tiered:
+        return list(inputs)
+    lookups = (0, _ffi.code("counters", "lookups"), 1)
+    # The highest bit of a 64-bit count: 0, but XLA does not know that, so it copies.
+    nothing = states[tiered[0].state_name].counters[lookups] >> 31
+    return [
+        (layout, dataclasses.replace(given, ids=_copied(given.ids, nothing)))
+        for layout, given in inputs
+    ]
+
+
+def _copied(ids: jax.Array, nothing: jax.Array) -> jax.Array:
+    return jax.lax.platform_dependent(ids, nothing, cuda=_copy, default=_as_it_is)
+
+
+def _copy(ids: jax.Array, nothing: jax.Array) -> jax.Array:
+    return ids ^ nothing.astype(ids.dtype)
+
+
+def _as_it_is(ids: jax.Array, nothing: jax.Array) -> jax.Array:
+    del nothing
+    return ids

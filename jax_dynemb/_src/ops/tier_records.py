@@ -23,10 +23,15 @@ def gather_rows(
     check_state(table, state)
     call = Call("tier_gather", [table])
     tier = tier_of(state)
-    for array in (state.index, state.counters, tier.place, tier.owners):
-        call.read(array)
-    for array in (state.values, *state_arrays(table, state), tier.homes):
-        call.read(array)
+    call.read(
+        state.index,
+        state.counters,
+        tier.place,
+        tier.owners,
+        state.values,
+        *state_arrays(table, state),
+        tier.homes,
+    )
     call.operand(slots)
     call.result((slots.shape[0], table.dim), table.param_dtype)
     for spec in table.states.values():
@@ -43,18 +48,14 @@ def put_records(
     values: jax.Array,
     states: Mapping[str, jax.Array],
 ) -> jax.Array:
-    """Writes rows and states, as ``gather_rows`` returns them, to home records.
-
-    ``slots`` is int32[n], distinct, and fastest in order.
-    """
+    """Writes rows as ``gather_rows`` returns them; slots int32[n] are distinct."""
     call = Call("write_back", [table])
     call.update(homes)
     call.read(values)
     for name in table.states:
         call.read(states[name])
     rows = jnp.arange(slots.shape[0], dtype=jnp.int32)
-    for array in (jnp.array([slots.shape[0], 0], jnp.int32), slots, rows):
-        call.operand(array)
+    call.operand(jnp.array([slots.shape[0], 0], jnp.int32), slots, rows)
     return next(call.run(on_host=True))
 
 

@@ -33,15 +33,12 @@ _SLOW_GIGABYTES = 2  # XLA pins about 2 GB a second where it has not used the me
 )
 @dataclasses.dataclass(frozen=True)
 class Ring:
-    """Rows that were evicted from a table above a store (core/departures.h).
+    """Rows that were evicted from a table above a store (core/departures.h)."""
 
-    Attributes:
-      notes: uint32[1 + n, 8]: how many there are and how many have their records; then
-        key, score, slot and place of each row.
-      records: uint32[n, words]: the row and its states, as a home record has them.
-    """
-
+    # uint32[1 + n, 8]: how many there are and how many have their records; then key,
+    # score, slot and place of each row.
     notes: UInt32[Array, "notes 8"]
+    # uint32[n, words]: the row and its states, as a home record has them.
     records: UInt32[Array, "rows words"]
 
 
@@ -52,36 +49,28 @@ class Ring:
 )
 @dataclasses.dataclass(frozen=True)
 class TierState:
-    """Where the rows of a tiered table lie.
+    """Where the rows of a tiered table lie."""
 
-    Attributes:
-      place: int32[slots]: 0 at home, the number of a frame counted from 1, or fresh.
-      owners: uint32[buckets, frames]: the slot in the bucket that owns the frame, and
-        whether the frame is newer than the home record.
-      homes: uint32[slots, words], in pinned host memory: a row and its states a slot.
-      counters: uint32[rows, 10, 2]: 64-bit numbers as (low, high) words.
-      held: int32[slots], bits of uint32: the number of the last lookup in which the row
-        may not be evicted, or 0. None without a store.
-      departed: evicted rows; None without a store.
-    """
-
+    # int32[slots]: 0 at home, the number of a frame counted from 1, or fresh.
     place: Int32[Array, " slots"]
+    # uint32[buckets, frames]: the slot in the bucket that owns the frame, and whether
+    # the frame is newer than the home record.
     owners: UInt32[Array, "buckets frames"]
+    # uint32[slots, words], in pinned host memory: a row and its states a slot.
     homes: UInt32[Array, "slots words"]
+    # uint32[rows, 10, 2]: 64-bit numbers as (low, high) words.
     counters: UInt32[Array, "rows counters 2"]
+    # int32[slots], bits of uint32: the number of the last lookup in which the row may
+    # not be evicted, or 0. None without a store.
     held: Int32[Array, " slots"] | None = None
-    departed: Ring | None = None
+    departed: Ring | None = None  # evicted rows; None without a store
 
 
 @dataclasses.dataclass(frozen=True)
 class _Places(TableOptimizer):
-    """Stands in an index part in place of optimizer states.
+    """Stands in an index part in place of optimizer states."""
 
-    Attributes:
-      holds: whether rows may be held.
-    """
-
-    holds: bool
+    holds: bool  # whether rows may be held
     kind: str = dataclasses.field(default="none", init=False)
 
     def states(self, dim: int) -> dict[str, StateSpec]:
@@ -115,31 +104,20 @@ def rows_part(table: TableSpec) -> TableSpec:
 
 def empty_tier(table: TableSpec) -> TierState:
     """Makes the arrays of one shard, all but the homes; see ``with_homes``."""
-    names = _ffi.constants()["tier_counters"]
+    arrays: dict[str, Any] = {
+        name: jnp.zeros(*shape_and_dtype)
+        for name, shape_and_dtype in expected_tier(table).items()
+        if name != "homes"
+    }
+    ring = [arrays.get(f"departed {name}") for name in ("notes", "records")]
     return TierState(
-        place=jnp.zeros(table.local_slots, jnp.int32),
-        owners=jnp.zeros((table.local_buckets, table.frames), jnp.uint32),
+        place=arrays["place"],
+        owners=arrays["owners"],
         homes=None,  # pyright: ignore[reportArgumentType]
-        counters=jnp.zeros((table.counter_rows, len(names), 2), jnp.uint32),
-        held=jnp.zeros(table.local_slots, jnp.int32) if table.ring_rows else None,
-        departed=empty_ring(table),
+        counters=arrays["tier counters"],
+        held=arrays.get("held"),
+        departed=Ring(*ring) if table.ring_rows else None,  # pyright: ignore
     )
-
-
-def ring_shapes(table: TableSpec) -> Ring:
-    """Shapes of the ring of a shard."""
-    words = _ffi.constants()["departure_words"]
-    notes: Any = (1 + table.ring_rows, words)
-    records: Any = (table.ring_rows, table.record_words)
-    return Ring(notes, records)
-
-
-def empty_ring(table: TableSpec) -> Ring | None:
-    """Makes the ring of a shard; None without a store."""
-    if table.ring_rows == 0:
-        return None
-    shapes: Any = ring_shapes(table)
-    return Ring(jnp.zeros(shapes.notes, "uint32"), jnp.zeros(shapes.records, "uint32"))
 
 
 def ring_of(state: Any) -> Ring:
@@ -157,8 +135,7 @@ def with_notes(tier: TierState | None, notes: jax.Array) -> TierState:
 def with_homes(table: TableSpec, state: Any) -> Any:
     """Adds the home records to the arrays of a tiered table; others stay as they are.
 
-    Large ones never pass through device memory. Inside a program they do, since XLA
-    makes them there.
+    Outside of a program, large ones never pass through device memory.
     """
     if table.tier is None or state.tier.homes is not None:
         return state
@@ -200,10 +177,10 @@ def expected_tier(table: TableSpec) -> dict[str, Any]:
         "tier counters": ((table.counter_rows, len(names), 2), "uint32"),
     }
     if table.ring_rows > 0:
-        ring = ring_shapes(table)
+        notes = (1 + table.ring_rows, _ffi.constants()["departure_words"])
         arrays["held"] = ((table.local_slots,), "int32")
-        arrays["departed notes"] = (ring.notes, "uint32")
-        arrays["departed records"] = (ring.records, "uint32")
+        arrays["departed notes"] = (notes, "uint32")
+        arrays["departed records"] = ((table.ring_rows, table.record_words), "uint32")
     return arrays
 
 

@@ -17,11 +17,10 @@ import numpy as np
 
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.ops.call import Call
-from jax_dynemb._src.ops.keys import as_words
+from jax_dynemb._src.ops.keys import add_to_words, as_words
 from jax_dynemb._src.ops.sizes import is_at_most
 from jax_dynemb._src.ops.state import TableState, check_state
 from jax_dynemb._src.ops.tier_state import TierState
-from jax_dynemb._src.ops.words import add_to_words
 from jax_dynemb._src.spec import TableSpec
 
 States = Mapping[str, TableState]  # by name, see ``TableSpec.state_name``
@@ -58,10 +57,7 @@ def with_index(state: TableState, index: TableState) -> TableState:
 def promote(
     tables: Sequence[TableSpec], states: States, slots: Groups, purpose: str
 ) -> dict[str, TableState]:
-    """Brings the rows of slots int32[n] into frames, as far as there are any.
-
-    ``purpose`` is "lookup" or "prefetch".
-    """
+    """Brings rows of slots int32[n] into frames; to "lookup" or to "prefetch"."""
     new: dict[str, TableState] = {}
     for some in _in_calls(tables):
         new |= _promote(some, states, slots, purpose)
@@ -89,19 +85,12 @@ def _promote(
 
 
 class Fetched(NamedTuple):
-    """Where an update finds rows.
+    """Where an update finds rows."""
 
-    Attributes:
-      state: whose arrays hold the rows.
-      places: int32[n]: rows of the arrays.
-      spilled: int32[spill_rows]: slots of the rows that must go home.
-      counts: int32[2]: how many these are; distinct slots without a frame.
-    """
-
-    state: TableState
-    places: jax.Array
-    spilled: jax.Array
-    counts: jax.Array
+    state: TableState  # whose arrays hold the rows
+    places: jax.Array  # int32[n]: rows of the arrays
+    spilled: jax.Array  # int32[spill_rows]: slots of the rows that must go home
+    counts: jax.Array  # int32[2]: how many these are; distinct slots without a frame
 
 
 def takes_one_round(table: TableSpec, slots: Sequence[jax.Array]) -> bool:
@@ -121,8 +110,7 @@ def fetch(
     """Makes the rows of slots ready for a call on rows parts; then `send_home`.
 
     ``ids`` are those of the slots, where a slot may hold another id by now. ``turn`` is
-    int32[1], the number of the round; None is the first. Returns what was fetched, and
-    the places of each group of slots, by table.
+    int32[1], the round, 0 if None. Also returns each group's places, by table.
     """
     turn = jnp.zeros(1, jnp.int32) if turn is None else turn
     fetched: dict[str, Fetched] = {}
@@ -183,9 +171,8 @@ def in_rounds(
 ) -> dict[str, TableState]:
     """Changes rows wherever they lie, by calls on the rows in device memory.
 
-    ``ids`` are those of the slots, where a slot may hold another id by now. ``body``
-    changes the rows at the places that it is given. It is traced twice where a batch
-    may need several rounds; all rounds count as one update.
+    ``ids`` are as in ``fetch``. ``body`` changes rows at places. It is traced twice
+    where a batch may need several rounds; all rounds count as one update.
     """
     step = _ffi.code("counters", "step")
     before = {t.name: states[t.state_name].counters[:, step] for t in tables}
@@ -271,16 +258,12 @@ def _top_bit(counters: jax.Array, kind: str, name: str) -> jax.Array:
 
 
 class _Lists(NamedTuple):
-    """Lists what moves between the rows of a table and its homes.
+    """Lists what moves between the rows of a table and its homes."""
 
-    Attributes:
-      counts: int32[2], how many entries of each pair of lists count.
-      leaving: slots, and the rows that go to their home records.
-      arriving: slots, and the rows that their records come to; or None.
-    """
-
-    counts: jax.Array
+    counts: jax.Array  # int32[2], how many entries of each pair of lists count
+    # Slots, and the rows that go to their home records.
     leaving: tuple[jax.Array, jax.Array]
+    # Slots, and the rows that their records come to; or None.
     arriving: tuple[jax.Array, jax.Array] | None = None
 
 
@@ -314,11 +297,14 @@ def state_arrays(table: TableSpec, state: TableState) -> list[jax.Array]:
 def _add_moved(call: Call, table: TableSpec, state: TableState) -> None:
     check_state(table, state)
     tier = tier_of(state)
-    call.read(state.index)
-    call.read(state.counters)
-    for array in (tier.place, tier.owners, state.values, *state_arrays(table, state)):
-        call.update(array)
-    call.update(tier.counters)
+    call.read(state.index, state.counters)
+    call.update(
+        tier.place,
+        tier.owners,
+        state.values,
+        *state_arrays(table, state),
+        tier.counters,
+    )
     call.read(tier.homes)
 
 
@@ -345,10 +331,8 @@ def _send_home(
     for table in tables:
         state, own = states[table.state_name], lists[table.name]
         call.update(tier_of(state).homes)
-        for array in (state.values, *state_arrays(table, state)):
-            call.read(array)
-        for array in (own.counts, *own.leaving, *(own.arriving or ())):
-            call.operand(array)
+        call.read(state.values, *state_arrays(table, state))
+        call.operand(own.counts, *own.leaving, *(own.arriving or ()))
     results, new = call.run(on_host=True), {}
     for table in tables:
         state = states[table.state_name]
@@ -364,11 +348,9 @@ def _settled(
     call = Call("settle", tables)
     for table in tables:
         state, own = states[table.state_name], lists[table.name]
-        for array in (state.values, *state_arrays(table, state)):
-            call.update(array)
+        call.update(state.values, *state_arrays(table, state))
         call.read(tier_of(state).homes)
-        for array in (own.counts, *(own.arriving or ())):
-            call.operand(array)
+        call.operand(own.counts, *(own.arriving or ()))
     results, new = call.run(), {}
     for table in tables:
         values = next(results)

@@ -14,11 +14,10 @@ import numpy as np
 
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.ops.attributes import feature_attribute
-from jax_dynemb._src.ops.call import Call
+from jax_dynemb._src.ops.call import ALL, Call
 from jax_dynemb._src.ops.call_batches import Indices, call_batches, rows_of
-from jax_dynemb._src.ops.features import States, feature_fields
 from jax_dynemb._src.ops.residual import FeatureGradient
-from jax_dynemb._src.ops.row_views import RowBuffers, waves
+from jax_dynemb._src.ops.row_views import RowBuffers, States, feature_fields, waves
 from jax_dynemb._src.ops.stamps import StampsOf
 from jax_dynemb._src.ops.state import TableState
 from jax_dynemb._src.ops.tier_state import rows_part
@@ -31,12 +30,27 @@ _INDEX = ("index", "counters")
 def _start(
     op: str,
     tables: Sequence[TableSpec],
+    states: States,
     features: Sequence[FeatureGradient],
+    stamps: StampsOf | None,
+    *operands: jax.Array,
+    members: Sequence[str] = ALL,
     **attributes: np.int64,
 ) -> Call:
-    attribute = gradient_attribute(tables, features)
-    num_ids = [f.layout.num_ids for f in features]
-    return Call(op, tables, num_ids, features=attribute, **attributes)
+    """Starts a call of gradients: operands, stamps, tables, features."""
+    call = Call(
+        op,
+        tables,
+        [f.layout.num_ids for f in features],
+        features=gradient_attribute(tables, features),
+        stamped=np.int64(stamps is not None),
+        joined=np.int64(any(f.joined for f in features)),
+        **attributes,
+    )
+    call.operand(*operands, None if stamps is None else stamps(tables, states))
+    call.update_tables(states, members)
+    add_gradients(call, features)
+    return call
 
 
 def _batches(
@@ -61,14 +75,12 @@ def add_gradients(
     """Adds the operands of the features; an array that several share only once."""
     there: set[int] = set()
     for f in features:
-        call.operand(f.ids if with_ids else None)
-        call.operand(f.slots)
+        call.operand(f.ids if with_ids else None, f.slots)
         if f.view is None or f.view.array not in there:
             call.operand(f.gradients)
         if f.view is not None:
             there.add(f.view.array)
-        for array in (f.offsets, f.weights, f.scale):
-            call.operand(array)
+        call.operand(f.offsets, f.weights, f.scale)
 
 
 def update(
@@ -78,19 +90,12 @@ def update(
     hyper: jax.Array,
     stamps: StampsOf | None = None,
 ) -> dict[str, TableState]:
-    """One fused optimizer update of every touched row.
+    """Makes one fused optimizer update of every touched row; returns the new states.
 
-    Args:
-      tables: those that the features belong to, all with fused optimizers.
-      states: by name, see ``TableSpec.state_name``.
-      features: gradients and where they belong.
-      hyper: float32[tables, 5], in the order of ``constants()["hyper_parameters"]``;
-        or float32[tables, any_hyper] for the loop of all optimizers: ``row_hyper``,
-        then those of each table's own kind.
-      stamps: of the lookup; None if the slots were found in these very states.
-
-    Returns:
-      The new states.
+    ``hyper`` is float32[tables, 5], in the order of
+    ``constants()["hyper_parameters"]``. For the loop of all optimizers it is
+    float32[tables, any_hyper]: ``row_hyper``, then those of each table's own kind.
+    Without stamps the slots are of these very states.
     """
     slots, ids = _by_table(features, "slots"), _by_table(features, "ids")
     tiered = [table for table in tables if table.tier is not None]
@@ -168,26 +173,8 @@ def _update(
 ) -> dict[str, TableState]:
     tuned = hyper.shape[1] == len(_ffi.constants()["hyper_parameters"])
     op = "update" if tuned else "update_any"
-    call = _start(op, tables, features, **_of_lookups(features, stamps))
-    call.operand(hyper)
-    call.operand(_stamps_of(tables, states, stamps))
-    call.update_tables(states)
-    add_gradients(call, features)
+    call = _start(op, tables, states, features, stamps, hyper)
     return call.take_tables(call.run(), states)
-
-
-def _of_lookups(
-    features: Sequence[FeatureGradient], stamps: StampsOf | None
-) -> dict[str, np.int64]:
-    """The attributes of a call that say what its slots are of."""
-    joined = any(f.joined for f in features)
-    return {"stamped": np.int64(stamps is not None), "joined": np.int64(joined)}
-
-
-def _stamps_of(
-    tables: Sequence[TableSpec], states: States, stamps: StampsOf | None
-) -> jax.Array | None:
-    return None if stamps is None else stamps(tables, states)
 
 
 def reduce(
@@ -197,18 +184,10 @@ def reduce(
     counts_step: bool,
     stamps: StampsOf | None = None,
 ) -> tuple[dict[str, tuple[jax.Array, jax.Array]], dict[str, TableState]]:
-    """Sums the gradients of each row.
+    """Sums the gradients of each row; ``counts_step`` if it is half of an update.
 
-    Args:
-      tables: those that the features belong to.
-      states: by name, see ``TableSpec.state_name``.
-      features: gradients and where they belong.
-      counts_step: whether this is half of an update, which counts as a step.
-      stamps: see ``update``.
-
-    Returns:
-      By table: slots int32[n], -1 where unused, and sums float32[n, dim], for the n
-      ids of the table's features. Then the states, to be carried on.
+    Returns by table, for the n ids of its features, slots int32[n], -1 where unused,
+    and sums float32[n, dim]. Then the states, to be carried on.
     """
     sums: dict[str, tuple[jax.Array, jax.Array]] = {}
     new: dict[str, TableState] = {}
@@ -227,16 +206,10 @@ def _reduce(
     counts_step: bool,
     stamps: StampsOf | None,
 ) -> tuple[dict[str, tuple[jax.Array, jax.Array]], dict[str, TableState]]:
+    step = np.int64(counts_step)
     call = _start(
-        "reduce",
-        tables,
-        features,
-        counts_step=np.int64(counts_step),
-        **_of_lookups(features, stamps),
+        "reduce", tables, states, features, stamps, members=_INDEX, counts_step=step
     )
-    call.operand(_stamps_of(tables, states, stamps))
-    call.update_tables(states, _INDEX)
-    add_gradients(call, features)
     for table in tables:
         ids = sum(f.layout.num_ids for f in features if f.layout.table == table.name)
         call.result((ids,), jnp.int32)

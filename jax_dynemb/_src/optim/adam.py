@@ -117,12 +117,11 @@ def _moments(
 def _moment_optimizer(
     kind: str,
     learning_rate: LearningRate,
-    moments: tuple[float, float, float, float],
-    bias_correction: str,
+    given: tuple[float, float, float, float, str],
     clip: Clip,
 ) -> Functor:
-    check_choice(kind, "bias_correction", bias_correction, ("table", "none"))
-    numbers = _moments(*moments, bias_correction) + clip.numbers
+    check_choice(kind, "bias_correction", given[-1], ("table", "none"))
+    numbers = _moments(*given) + clip.numbers
     return Functor(kind, learning_rate, numbers, (("mu", 0.0), ("nu", 0.0)))
 
 
@@ -152,10 +151,9 @@ def partial_rowwise_adam(
       clip_row_value: see ``sgd``.
       clip_row_norm: see ``sgd``.
     """
-    moments = (eps, b1, b2, weight_decay)
+    numbers = (eps, b1, b2, weight_decay, bias_correction)
     clip = Clip(clip_row_value, clip_row_norm)
-    kind = "partial_rowwise_adam"
-    return _moment_optimizer(kind, learning_rate, moments, bias_correction, clip)
+    return _moment_optimizer("partial_rowwise_adam", learning_rate, numbers, clip)
 
 
 def lamb(
@@ -185,9 +183,9 @@ def lamb(
       clip_row_value: see ``sgd``.
       clip_row_norm: see ``sgd``.
     """
-    moments = (eps, b1, b2, weight_decay)
+    numbers = (eps, b1, b2, weight_decay, bias_correction)
     clip = Clip(clip_row_value, clip_row_norm)
-    return _moment_optimizer("lamb", learning_rate, moments, bias_correction, clip)
+    return _moment_optimizer("lamb", learning_rate, numbers, clip)
 
 
 def partial_rowwise_lamb(
@@ -215,7 +213,6 @@ def partial_rowwise_lamb(
       clip_row_value: see ``sgd``.
       clip_row_norm: see ``sgd``.
     """
-    moments = (eps, b1, b2, weight_decay)
+    numbers = (eps, b1, b2, weight_decay, bias_correction)
     clip = Clip(clip_row_value, clip_row_norm)
-    kind = "partial_rowwise_lamb"
-    return _moment_optimizer(kind, learning_rate, moments, bias_correction, clip)
+    return _moment_optimizer("partial_rowwise_lamb", learning_rate, numbers, clip)

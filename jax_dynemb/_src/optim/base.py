@@ -83,11 +83,7 @@ class NoUpdate(TableOptimizer):
 
 
 def not_optax(kind: str) -> str:
-    """Spells the error where optax's functions are looked for in a fused optimizer.
-
-    Args:
-      kind: of the optimizer.
-    """
+    """Spells the error where optax's functions are looked for in a fused optimizer."""
     return (
         f"jde.optim.{kind}(...) updates the rows of a table and is no optax "
         "transformation. Write it into the table, jde.TableConfig(..., "

@@ -30,21 +30,11 @@ _ROW_SUMS = (
 )
 
 
-def _sums_rows(optimizer: Functor) -> bool:
-    return optimizer.kind in _ROW_SUMS or optimizer.clip_row_norm > 0
-
-
 def check_columns(table: str, optimizer: Any) -> None:
-    """Refuses an optimizer that mixes the columns of a row, but for row-wise Adagrad.
-
-    Args:
-      table: its name.
-      optimizer: of the table; those of ``jde.optim`` suit.
-
-    Raises:
-      ValueError: an entry of an update changes with other columns of the row.
-    """
-    if isinstance(optimizer, Functor) and _sums_rows(optimizer):
+    """Raises ValueError if an optimizer mixes columns, but for row-wise Adagrad."""
+    if isinstance(optimizer, Functor) and (
+        optimizer.kind in _ROW_SUMS or optimizer.clip_row_norm > 0
+    ):
         raise ValueError(
             f"Table '{table}' is column-wise, so no device has a whole row, but "
             f"jde.optim.{optimizer.name} as it is set sums over all columns of a row. "

@@ -44,8 +44,10 @@ class Fused(FusedOptimizer):
     def __post_init__(self) -> None:
         """Checks the ranges that the formulas need."""
         owner = f"jde.optim.{self.kind}"
+        rate = self.learning_rate
+        is_schedule = callable(rate) and not isinstance(rate, (type, Fused))
         for field in _NUMBERS:
-            if field != "learning_rate" or not _is_schedule(self.learning_rate):
+            if field != "learning_rate" or not is_schedule:
                 keep_number(self, owner, field)
 
     def states(self, dim: int) -> dict[str, StateSpec]:
@@ -86,7 +88,3 @@ _NUMBERS = (
     "weight_decay",
     "initial_accumulator_value",
 )
-
-
-def _is_schedule(rate: Any) -> bool:
-    return callable(rate) and not isinstance(rate, (type, Fused))

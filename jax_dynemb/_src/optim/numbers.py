@@ -16,35 +16,8 @@ from jax.core import Tracer
 
 LearningRate = float | Callable[[Any], Any]
 
-_AT_LEAST_ZERO = (
-    "learning_rate",
-    "eps",
-    "weight_decay",
-    "initial_accumulator_value",
-    "initial_scale",
-    "l1",
-    "l2",
-    "l2_shrinkage",
-    "beta",
-    "max_norm",
-    "eta",
-    "clip_row_value",
-    "clip_row_norm",
-    "floor",
-    "start",
-    "catch_up_floor",
-    "catch_up_start",
-    "ar_alpha",
-    "min_shrinkage",
-    "half_life",
-    "coefficient",
-    "lower_bound",
-    "bound",
-    "threshold",
-    "max_count",
-)
 _LARGEST = float(np.finfo(np.float32).max)
-_AT_MOST_ZERO = ("lr_power",)
+_AT_MOST_ZERO = ("lr_power",)  # all other numbers are 0 or more
 _DECAYS = ("b1", "b2", "momentum", "decay")
 
 
@@ -63,16 +36,9 @@ def known_number(x: Any) -> float | None:
 
 
 def check_number(owner: str, field: str, x: Any) -> None:
-    """Refuses what is no number, and numbers that the formulas can not take.
+    """Refuses other than numbers (TypeError), and those out of range (ValueError).
 
-    Args:
-      owner: how a message begins, e.g. the optimizer.
-      field: the hyper-parameter.
-      x: a number, or a traced scalar, of which only shape and dtype are looked at.
-
-    Raises:
-      TypeError: no number.
-      ValueError: out of range, or not finite.
+    Of a traced scalar only shape and dtype are looked at.
     """
     if isinstance(x, Tracer) and x.shape == () and x.dtype.kind in "iufV":
         return
@@ -87,26 +53,18 @@ def check_number(owner: str, field: str, x: Any) -> None:
         raise ValueError(
             f"{owner}: {field} must be a float32, at most {_LARGEST:.3g}, not {number}"
         )
-    if field in _AT_LEAST_ZERO and number < 0:
+    if field in _DECAYS:
+        if not 0 <= number < 1:
+            raise ValueError(f"{owner}: {field} must lie in [0, 1), but is {number}")
+    elif field in _AT_MOST_ZERO:
+        if number > 0:
+            raise ValueError(f"{owner}: {field} must not be positive, but is {number}")
+    elif number < 0:
         raise ValueError(f"{owner}: {field} must not be negative, but is {number}")
-    if field in _AT_MOST_ZERO and number > 0:
-        raise ValueError(f"{owner}: {field} must not be positive, but is {number}")
-    if field in _DECAYS and not 0 <= number < 1:
-        raise ValueError(f"{owner}: {field} must lie in [0, 1), but is {number}")
 
 
 def constant_number(owner: str, field: str, x: Any) -> float:
-    """Returns a hyper-parameter of an optimizer, which is made outside of jit.
-
-    Args:
-      owner: the optimizer.
-      field: the hyper-parameter.
-      x: a number.
-
-    Raises:
-      TypeError: no number, or a traced one.
-      ValueError: out of range, or not finite.
-    """
+    """Returns a number as ``check_number`` takes it; TypeError for a traced one."""
     if isinstance(x, Tracer):
         raise TypeError(
             f"{owner}: {field} is traced, but an optimizer is made once, outside of "
@@ -126,17 +84,9 @@ def keep_number(options: Any, owner: str, field: str) -> None:
 
 
 def rate_at(owner: str, rate: LearningRate, count: Any) -> Any:
-    """Returns the learning rate of an update, of a schedule what it gives there.
+    """Returns the learning rate after ``count`` updates; TypeError if it is no number.
 
     Only shape and dtype are looked at: to read the number would wait for a device.
-
-    Args:
-      owner: the optimizer.
-      rate: a number or a schedule.
-      count: updates so far.
-
-    Raises:
-      TypeError: a schedule gives something else than one number.
     """
     if not callable(rate):
         return rate

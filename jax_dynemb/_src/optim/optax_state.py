@@ -29,19 +29,13 @@ _CONSTANT = (
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """One leaf of an optax state.
+    """One leaf of an optax state."""
 
-    Attributes:
-      name: as the transformation calls it; None when the leaf is stored once.
-      shape: of one row, or of the whole leaf when it is stored once.
-      dtype: what the transformation computes with.
-      initial: what a per-row leaf holds when the row is new.
-    """
-
+    # As the transformation calls it; None when the leaf is stored once.
     name: str | None
-    shape: tuple[int, ...]
-    dtype: Any
-    initial: float | None
+    shape: tuple[int, ...]  # of one row, or of the whole leaf when it is stored once
+    dtype: Any  # what the transformation computes with
+    initial: float | None  # what a per-row leaf holds when the row is new
 
 
 class _NoPlace(ValueError):
@@ -49,11 +43,7 @@ class _NoPlace(ValueError):
 
 
 def check_state(tx: optax.GradientTransformation, dim: int) -> None:
-    """Raises unless every leaf of the state has a place in a table.
-
-    Raises:
-      ValueError: naming the part of ``tx`` and the leaf.
-    """
+    """Raises ValueError, naming part and leaf, if a leaf has no place in a table."""
     refuse(tx, functools.partial(_no_place, dim=dim), _CONSTANT)
 
 

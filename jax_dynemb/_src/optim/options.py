@@ -21,15 +21,10 @@ LAST = ("last", 0.0)  # the table's update in which the row had its last one
 
 @dataclasses.dataclass(frozen=True)
 class Clip:
-    """Says how the summed gradient of a row is clipped.
+    """Says how the summed gradient of a row is clipped."""
 
-    Attributes:
-      value: the largest magnitude of a column; 0: any.
-      norm: the largest norm, after that; 0: any.
-    """
-
-    value: float
-    norm: float
+    value: float  # the largest magnitude of a column; 0: any
+    norm: float  # the largest norm, after that; 0: any
 
     @property
     def numbers(self) -> Numbers:
@@ -43,17 +38,11 @@ class Clip:
 
 @dataclasses.dataclass(frozen=True)
 class Decay:
-    """Says how ``catch_up="decay"`` makes up for missed updates.
+    """Says how ``catch_up="decay"`` makes up for missed updates."""
 
-    Attributes:
-      floor: the least factor of a decay.
-      start: the first update of the table that makes up for others.
-      forward: whether a lookup reads rows with the decay that is due.
-    """
-
-    floor: float
-    start: int
-    forward: bool
+    floor: float  # the least factor of a decay
+    start: int  # the first update of the table that makes up for others
+    forward: bool  # whether a lookup reads rows with the decay that is due
 
     @property
     def numbers(self) -> Numbers:

@@ -36,11 +36,7 @@ _REASONS = {
 
 
 def refusal(name: str) -> str:
-    """Spells the error for a name that ``jde.optim`` does not have.
-
-    Args:
-      name: of the optimizer.
-    """
+    """Spells the error for a name that ``jde.optim`` does not have."""
     if name in _REASONS:
         return f"jde.optim.{name} does not exist: {_REASONS[name]}"
     return f"module 'jax_dynemb.optim' has no attribute {name!r}"

@@ -48,15 +48,7 @@ _CLIP = (
 
 
 def check_row_local(tx: optax.GradientTransformation, dim: int) -> None:
-    """Raises unless every row's update depends on that row alone.
-
-    Args:
-      tx: an optax transformation.
-      dim: columns of the table.
-
-    Raises:
-      ValueError: it is not row-local, or cannot run on rows at all.
-    """
+    """Raises ValueError unless every row's update depends on that row alone."""
     refuse(tx, functools.partial(_why_not, dim=_probe_dim(dim)), _ROW_LOCAL)
 
 

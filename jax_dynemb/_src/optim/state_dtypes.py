@@ -23,20 +23,10 @@ _FORGETFUL = ("mu", "trace")
 def checked_state_dtypes(
     optimizer: Any, dim: int, rounding: str, given: Any
 ) -> StateDtypes:
-    """Checks ``TableConfig(state_dtype=)`` and sorts it by name.
+    """Checks ``TableConfig(state_dtype=)``; returns the bfloat16 ones, by name.
 
-    Args:
-      optimizer: of the table.
-      dim: of its rows.
-      rounding: of the table.
-      given: dtypes by name of the state, as a dict or as pairs.
-
-    Returns:
-      The states that are stored as bfloat16; those of float32 are left out.
-
-    Raises:
-      ValueError: an optimizer, a state or a dtype that cannot be had, or a state that
-        does not learn in bfloat16 with rounding to nearest.
+    ValueError for an optimizer, a state or a dtype that cannot be had. Likewise for a
+    state that does not learn in bfloat16 with rounding to nearest.
     """
     if given is None:
         return ()
@@ -93,13 +83,7 @@ def _check_rounding(name: str, rounding: str) -> None:
 def stored_states(
     optimizer: Any, dim: int, dtypes: StateDtypes
 ) -> dict[str, StateSpec]:
-    """Lists the states of a row, each with the dtype of its array.
-
-    Args:
-      optimizer: of the table.
-      dim: of its rows.
-      dtypes: see ``checked_state_dtypes``.
-    """
+    """Lists the states of a row, each with the dtype of its array."""
     known = optimizer.states(dim)
     stored = dict(dtypes)
     return {

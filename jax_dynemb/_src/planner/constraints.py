@@ -144,11 +144,7 @@ def _several(field: str, given: Any) -> tuple[Any, ...]:
 
 
 def sharding_of(given: Any) -> str:
-    """Finds the sharding that a name means, TorchRec's names among them.
-
-    Raises:
-      ValueError: there is no such sharding; the message has what to write instead.
-    """
+    """Finds the sharding that a name, TorchRec's too, means; ValueError without one."""
     name = _name(given)
     if name in _ONE_AXIS_LESS:
         raise ValueError(

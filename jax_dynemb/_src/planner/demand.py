@@ -10,25 +10,19 @@ from typing import Any, NoReturn
 
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.kind_of import kind_of
+from jax_dynemb._src.planner.checks import PlannerError, PlannerErrorType
 from jax_dynemb._src.planner.constraints import ParameterConstraints
-from jax_dynemb._src.planner.errors import PlannerError, PlannerErrorType
 
 
 @dataclasses.dataclass(frozen=True)
 class Demand:
-    """Counts what a step has of one table on each device.
+    """Counts what a step has of one table on each device."""
 
-    Attributes:
-      config: the table, with the pooling factors and the dtype of the constraints.
-      constraints: of the table.
-      ids: by feature.
-      bags: by feature; the ids where the table does not pool.
-    """
-
+    # The table, with the pooling factors and the dtype of the constraints.
     config: TableConfig
     constraints: ParameterConstraints
-    ids: Mapping[str, int]
-    bags: Mapping[str, int]
+    ids: Mapping[str, int]  # by feature
+    bags: Mapping[str, int]  # by feature; the ids where the table does not pool
 
     @property
     def name(self) -> str:
@@ -47,11 +41,7 @@ class Demand:
 
 
 def core_config(config: Any) -> TableConfig:
-    """Returns a config, made from one of TorchRec's where it is one.
-
-    Raises:
-      TypeError: it is neither.
-    """
+    """Returns a config, made from one of TorchRec's where it is one; or TypeError."""
     made = config.to_table() if hasattr(config, "to_table") else config
     if not isinstance(made, TableConfig):
         raise TypeError(
@@ -64,11 +54,7 @@ def core_config(config: Any) -> TableConfig:
 def demand_of(
     config: TableConfig, constraints: ParameterConstraints, batch_size: int
 ) -> Demand:
-    """Applies the constraints of a table to its config.
-
-    Raises:
-      PlannerError: the constraints are for other features.
-    """
+    """Applies a table's constraints to its config; PlannerError if they do not fit."""
     features = config.feature_names
     named = constraints.feature_names
     if named is not None and set(named) != set(features):

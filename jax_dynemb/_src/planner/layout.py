@@ -24,23 +24,15 @@ from jax_dynemb._src.shardings import (
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where all tables are.
+    """Where all tables are."""
 
-    Attributes:
-      options: by table.
-      shards: by table, the devices that hold rows of it.
-      seconds: [devices, 4], of (forward, its exchange, backward, its exchange).
-      arrays: bytes of tables on each device, the same on all.
-      rooms: bytes of a batch on each device.
-      at_once: part of the devices that compute at the same time.
-    """
-
-    options: dict[str, Option]
-    shards: dict[str, tuple[int, ...]]
+    options: dict[str, Option]  # by table
+    shards: dict[str, tuple[int, ...]]  # by table, the devices that hold rows of it
+    # [devices, 4], of (forward, its exchange, backward, its exchange).
     seconds: np.ndarray
-    arrays: int
-    rooms: int
-    at_once: float = 1.0
+    arrays: int  # bytes of tables on each device, the same on all
+    rooms: int  # bytes of a batch on each device
+    at_once: float = 1.0  # part of the devices that compute at the same time
 
     @property
     def bytes(self) -> int:
@@ -54,24 +46,16 @@ class Layout:
 
 
 def step_seconds(loads: np.ndarray, at_once: float) -> float:
-    """Computes the time of a step: that of the slowest device.
+    """Computes the time of the slowest device of loads in seconds.
 
     Rates are measured while all devices work. Where they share cores, a device that
-    works alone is faster by the part that computes at the same time.
-
-    Args:
-      loads: seconds of each device.
-      at_once: that part, above 0 and at most 1.
+    works alone is faster by ``at_once``, the part that computes at the same time.
     """
     return float(max(loads.max() * at_once, loads.mean()))
 
 
 class Groups:
-    """Tables by shape: those of one shape may share arrays as table-wise ones.
-
-    Attributes:
-      names: of the tables of each group, those first that cost their owner most.
-    """
+    """Tables by shape: those of one shape may share arrays as table-wise ones."""
 
     def __init__(self, options: Mapping[str, Options]):
         """Compares the shapes of the tables that may be table-wise."""
@@ -83,6 +67,7 @@ class Groups:
         def seconds(name: str) -> float:
             return -sum(options[name].of(TABLE_WISE, 1).owner)
 
+        # Of the tables of each group, those first that cost their owner most.
         self.names = [sorted(some, key=lambda n: (seconds(n), n)) for some in groups]
         self._place = {
             name: (number, place)
@@ -111,14 +96,7 @@ def lay_out(
     groups: Groups,
     topology: Topology,
 ) -> Layout:
-    """Places the tables of a choice; table-wise ones go where least is to be done.
-
-    Args:
-      choice: by table, its sharding.
-      options: by table.
-      groups: of tables that may share arrays.
-      topology: the devices.
-    """
+    """Places the tables of a choice; table-wise ones go where least is to be done."""
     shards = topology.world_size
     everyone = tuple(range(shards))
     chosen: dict[str, Option] = {}

@@ -18,10 +18,14 @@ from jax_dynemb._src.engines.hash import Placement, Stack, bytes_of, exchange_of
 from jax_dynemb._src.engines.hash.exchange import capacity_of, itemsize
 from jax_dynemb._src.optim.interface import check_columns
 from jax_dynemb._src.planner import work as _work
+from jax_dynemb._src.planner.checks import PlannerError, PlannerErrorType
 from jax_dynemb._src.planner.demand import Demand
-from jax_dynemb._src.planner.distinct import expected_distinct
-from jax_dynemb._src.planner.errors import PlannerError, PlannerErrorType
-from jax_dynemb._src.planner.rounds import ONE_ROUND, chances_of_rounds, expected_rounds
+from jax_dynemb._src.planner.rounds import (
+    ONE_ROUND,
+    chances_of_rounds,
+    expected_distinct,
+    expected_rounds,
+)
 from jax_dynemb._src.planner.topology import Topology
 from jax_dynemb._src.shardings import (
     SHARDINGS,
@@ -39,35 +43,22 @@ NOTHING: Seconds = (0.0, 0.0, 0.0, 0.0)
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One way to place a table.
-
-    Attributes:
-      sharding: of the table.
-      width: devices that hold rows of it.
-      exchange: what travels, "rows" or "sums"; empty if nothing does.
-      arrays: bytes of its arrays on each of them.
-      rooms: bytes of a batch on every device: ids, rows, gradients, exchanges.
-      everywhere: seconds on every device, without what strategies share.
-      owner: seconds besides, on a device that holds rows.
-      sent: bytes of ids, rows and gradients that a device hands to exchanges.
-      fits: the chance that 1, 2, ... rounds are enough for the ids that differ.
-      call: seconds of a step of its kind, whatever its tables.
-      round: seconds of each further round of its kind, whatever its tables.
-      again: seconds of each further round, on every device, without its call.
-    """
+    """One way to place a table."""
 
     sharding: str
-    width: int
-    exchange: str
-    arrays: int
-    rooms: int
-    everywhere: Seconds
-    owner: Seconds
+    width: int  # devices that hold rows of it
+    exchange: str  # what travels, "rows" or "sums"; empty if nothing does
+    arrays: int  # bytes of its arrays on each of them
+    rooms: int  # bytes of a batch on every device: ids, rows, gradients, exchanges
+    everywhere: Seconds  # seconds on every device, without what strategies share
+    owner: Seconds  # seconds besides, on a device that holds rows
+    # Bytes of ids, rows and gradients that a device hands to exchanges.
     sent: tuple[int, int, int]
+    # The chance that 1, 2, ... rounds are enough for the ids that differ.
     fits: np.ndarray
-    call: float
-    round: float
-    again: Seconds
+    call: float  # seconds of a step of its kind, whatever its tables
+    round: float  # seconds of each further round of its kind, whatever its tables
+    again: Seconds  # seconds of each further round, on every device, without its call
 
     def mean_seconds(self, shards: int) -> float:
         """Computes the seconds of a device, if tables lie evenly."""
@@ -90,30 +81,22 @@ class Option:
 
 
 class Options:
-    """Computes the ways to place one table.
-
-    Attributes:
-      demand: of the table.
-      reasons: by sharding that is impossible or not allowed, why.
-      allowed: the others.
-    """
+    """Computes the ways to place one table."""
 
     def __init__(self, demand: Demand, topology: Topology, exchange: Placement):
-        """Finds what is possible.
-
-        Raises:
-          PlannerError: nothing is.
-        """
+        """Finds what is possible; PlannerError if nothing is."""
         self.demand = demand
         self._topology = topology
         self._placement = exchange
         self._known: dict[tuple[str, int, tuple[str, ...]], Option] = {}
+        # By sharding that is impossible or not allowed, why.
         self.reasons: dict[str, str] = {}
         for sharding in SHARDINGS:
             if sharding not in demand.constraints.allowed:
                 self.reasons[sharding] = "not in sharding_types"
             elif reason := self._impossible(sharding):
                 self.reasons[sharding] = reason
+        # What is left.
         self.allowed = [s for s in demand.constraints.allowed if s not in self.reasons]
         if not self.allowed:
             reasons = "; ".join(f"{k}: {v}" for k, v in self.reasons.items())
@@ -142,13 +125,10 @@ class Options:
     def of(
         self, sharding: str, width: int = 0, stacked: Sequence[Demand] = ()
     ) -> Option:
-        """Returns the cost of a sharding.
+        """Returns the cost of a sharding; ``width`` owners, 0 being all devices.
 
-        Args:
-          sharding: one of them.
-          width: owners of a table-wise table; all devices if 0.
-          stacked: the tables that share its arrays, itself among them, if there are
-            others. One exchange serves all of them, with room for the largest batch.
+        ``stacked`` are the tables that share its arrays, itself among them, if there
+        are others. One exchange serves all, with room for the largest batch.
         """
         key = sharding, width or self._shards, tuple(d.name for d in stacked)
         if key not in self._known:
@@ -180,7 +160,9 @@ class Options:
         rates = topology.known_rates[which]
         most = max(d.num_ids for d in stacked)
         room = max(1, capacity_of(most, width, self._placement.exchange_factor))
-        counted, again = self._work(which, width, room)
+        counted, again = _work.work_of(
+            which, self._batch, self._row, width, shards * room, config.num_slots
+        )
         ids, rows, gradients = (topology.exchange_seconds(n) for n in sent)
 
         def seconds(part: _work.Bytes) -> float:
@@ -212,21 +194,6 @@ class Options:
     @property
     def _shards(self) -> int:
         return self._topology.world_size
-
-    def _work(
-        self, which: str, width: int, room: int
-    ) -> tuple[_work.Work, tuple[_work.Bytes, _work.Bytes]]:
-        """Counts a step, and each further round of it."""
-        batch, row, slots = self._batch, self._row, self.demand.config.num_slots
-        if which == "column_wise":
-            return _work.columns_work(batch, row), _work.NOTHING
-        if which == "replicated":
-            return _work.copies_work(batch, row, slots), _work.NOTHING
-        if which == "sums":
-            return _work.sums_work(batch, row, width), _work.NOTHING
-        places = batch.shards * room
-        again = _work.round_work(batch, row, places)
-        return _work.rows_work(batch, row, width, places), again
 
     @functools.cached_property
     def _batch(self) -> _work.Batch:
@@ -271,9 +238,6 @@ def exchange_placement(
 def arrays_bytes(local: TableSpec) -> int:
     """Computes the bytes of all arrays of a table on one device."""
     counters = local.counter_rows * len(_ffi.constants()["counters"]) * 8
-    return bytes_of(local) + counters + _extra_bytes(local)
-
-
-def _extra_bytes(local: TableSpec) -> int:
     leaves = jax.eval_shape(lambda: local.optimizer.extra(local.dim))
-    return sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)
+    once = sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)
+    return bytes_of(local) + counters + once

@@ -7,6 +7,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import difflib
+import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,15 +16,17 @@ import jax.numpy as jnp
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines.hash import TablePlan
 from jax_dynemb._src.kind_of import kind_of
-from jax_dynemb._src.planner.checks import check_number, check_whole
+from jax_dynemb._src.planner.checks import (
+    PlannerError,
+    PlannerErrorType,
+    check_number,
+    check_whole,
+)
 from jax_dynemb._src.planner.constraints import ParameterConstraints
 from jax_dynemb._src.planner.demand import core_config, demand_of
-from jax_dynemb._src.planner.errors import PlannerError, PlannerErrorType
-from jax_dynemb._src.planner.hashes import described, hash_of
-from jax_dynemb._src.planner.imbalance import Imbalance
 from jax_dynemb._src.planner.layout import Layout
 from jax_dynemb._src.planner.options import Option, Options, exchange_placement
-from jax_dynemb._src.planner.report import DeviceLoad, TableChoice
+from jax_dynemb._src.planner.report import DeviceLoad, Imbalance, TableChoice
 from jax_dynemb._src.planner.search import Search
 from jax_dynemb._src.planner.sharding_plan import ShardingPlan
 from jax_dynemb._src.planner.storage import StorageReservation
@@ -300,3 +303,17 @@ def _devices(layout: Layout) -> tuple[DeviceLoad, ...]:
         )
         for number, (forward, there, backward, back) in enumerate(times)
     )
+
+
+def described(config: TableConfig) -> dict[str, Any]:
+    """Returns what of a table decides its bytes and its work."""
+    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    for name in ("hash_seed", "max_capacity", "grow_at", "sharding"):
+        del fields[name]
+    fields["optimizer"] = sorted((k, v.shape) for k, v in config.states.items())
+    return {name: str(value) for name, value in fields.items()}
+
+
+def hash_of(inputs: list[Any]) -> str:
+    """Hashes what ``repr`` shows of some values."""
+    return hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]

@@ -40,17 +40,11 @@ _SHARDINGS = {"rows": "row_wise", "sums": "row_wise"}
 
 @dataclasses.dataclass
 class Probe:
-    """One step of some tables, compiled.
+    """One step of some tables, compiled."""
 
-    Attributes:
-      kind: of the step, one of ``KINDS``.
-      counted: of a step, as ``_rates.fitted`` takes it.
-      sent: bytes that leave a device in exchanges.
-    """
-
-    kind: str
-    counted: tuple[float, ...]
-    sent: float
+    kind: str  # one of ``KINDS``
+    counted: tuple[float, ...]  # as ``rates.fitted`` takes it
+    sent: float  # bytes that leave a device in exchanges
     _coll: Tables
     _batches: list[Any]
     _several: Any
@@ -64,17 +58,11 @@ class Probe:
 def timed_rounds(
     several: Any, state: Any, batches: list[Any], repeats: int
 ) -> list[float]:
-    """Returns the seconds of a call, the mean of a round, for some rounds.
+    """Returns the mean seconds of a call in each of some rounds; donates the state.
 
-    Calls follow each other as in training: batches take turns, and nothing waits before
-    the end of a round. Time between a result and the next call is no part of a step,
-    and differs from table to table.
-
-    Args:
-      several: compiled; takes the state, which is donated, and a batch.
-      state: of the tables.
-      batches: each with arrays of its own.
-      repeats: rounds.
+    Calls follow each other as in training: batches, with arrays of their own, take
+    turns, and nothing waits before the end of a round. Time between a result and the
+    next call is no part of a step, and differs from table to table.
     """
     for batch in batches:  # all rows are there before a clock runs
         state = several(state, batch)
@@ -115,23 +103,14 @@ def probes_of(mesh: Mesh, axes: tuple[str, ...]) -> list[Probe]:
 
 @dataclasses.dataclass(frozen=True)
 class _Size:
-    """Describes the tables of a probe.
+    """Describes the tables of a probe."""
 
-    Attributes:
-      ids: of a table on a device.
-      dim: columns.
-      bag: ids of a bag; rows travel without bags if it is ``BAG``.
-      repeats: how often an id occurs on average.
-      tables: how many.
-      factor: ``exchange_factor``.
-    """
-
-    ids: int
-    dim: int
-    bag: int = BAG
-    repeats: int = 2
-    tables: int = 1
-    factor: float = 1.0
+    ids: int  # of a table on a device
+    dim: int  # columns
+    bag: int = BAG  # ids of a bag; rows travel without bags if it is ``BAG``
+    repeats: int = 2  # how often an id occurs on average
+    tables: int = 1  # how many
+    factor: float = 1.0  # ``exchange_factor``
 
 
 def _made(mesh: Mesh, axes: tuple[str, ...], kind: str, size: _Size) -> Probe:
@@ -200,14 +179,9 @@ def _work_of(
     distinct = sum(len(np.unique(some)) for some in keys) / shards
     batch = _work.Batch(ids, ids / bag, distinct, len(np.unique(keys)), shards)
     row = _work.Row(dim, 4, 4, 4, 4 * dim)
-    if kind == "column_wise":
-        return _work.columns_work(batch, row).total(), 1
-    if kind == "replicated":
-        return _work.copies_work(batch, row, ids).total(), 1
-    if kind == "sums":
-        return _work.sums_work(batch, row, shards).total(), 1
-    room = capacity_of(ids, shards, factor)
-    rounds = expected_rounds([chances_of_rounds(batch, shards, room)])
-    first = _work.rows_work(batch, row, shards, shards * room).total()
-    further = np.sum(_work.round_work(batch, row, shards * room), axis=0)
-    return _work.Bytes(*(first + (rounds - 1) * further).tolist()), rounds
+    room, rounds = capacity_of(ids, shards, factor), 1.0
+    if kind == "rows":
+        rounds = expected_rounds([chances_of_rounds(batch, shards, room)])
+    step, again = _work.work_of(kind, batch, row, shards, shards * room, ids)
+    touched = step.total() + (rounds - 1) * np.sum(again, axis=0)
+    return _work.Bytes(*touched.tolist()), rounds

@@ -46,12 +46,10 @@ class Rates:
 
 
 def derived(bandwidth: float, latency: float, overhead: float) -> dict[str, Rates]:
-    """Returns the rates of every kind where only a bandwidth is known.
+    """Returns the rates of every kind from bytes a second and two numbers of seconds.
 
-    Args:
-      bandwidth: bytes a second in the memory of a device.
-      latency: seconds of a small collective; 0 on one device.
-      overhead: seconds of the calls of a strategy.
+    ``latency`` is of a small collective, 0 on one device; ``overhead`` of a strategy's
+    calls.
     """
     collectives = {  # (of a step, of each table)
         "rows": (3, 0),
@@ -81,12 +79,9 @@ def _nnls(rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 def fitted(steps: Sequence[tuple[str, Sequence[float], float]]) -> dict[str, Rates]:
     """Finds the rates that explain some steps, with the least relative error.
 
-    A kind has few steps, and each is measured with some error. So what a byte takes in
-    one kind is drawn a little to what it takes in all of them together.
-
-    Args:
-      steps: of each (kind, (1, further rounds, tables in all rounds, bytes of ids, of
-        rows, of arrays), seconds).
+    A step is (kind, (1, further rounds, tables in all rounds, bytes of ids, of rows, of
+    arrays), seconds). Each is measured with some error, and a kind has few. So what a
+    byte takes in one kind is drawn a little to what it takes in all together.
     """
     relative = [np.divide(counted, seconds) for _, counted, seconds in steps]
     together = _together([kind for kind, _, _ in steps], relative)
@@ -125,11 +120,7 @@ def _scale(rows: Any) -> np.ndarray:
 
 
 def rates_of(given: Mapping[str, Rates] | None) -> Mapping[str, Rates] | None:
-    """Checks rates that a user gave.
-
-    Raises:
-      ValueError: a kind is missing or unknown.
-    """
+    """Checks rates that a user gave; ValueError if a kind is missing or unknown."""
     if given is not None and set(given) != set(KINDS):
         raise ValueError(
             f"Topology: rates must have the kinds {KINDS}, not {sorted(given)}; "

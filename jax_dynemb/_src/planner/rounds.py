@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""How many rounds the exchange of distinct ids is expected to take."""
+"""Expects of a step: how many different ids, and rounds of exchanging them."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 
@@ -16,18 +17,11 @@ FAR = 8.0  # roots of the mean; no pair of a device and an owner is as far above
 
 
 def chances_of_rounds(batch: Batch, width: int, room: int) -> np.ndarray:
-    """Computes the chance that 1, 2, ... rounds are enough for the ids of a table.
+    """Computes the chance that 1, 2, ... rounds are enough for a table: [n], up to 1.
 
-    Ids are spread over owners by their hash, so what an owner gets of a device is
-    binomial. The fullest of all pairs of a device and an owner decides.
-
-    Args:
-      batch: of a step.
-      width: owners.
-      room: places for the ids of a device with one owner, at least 1.
-
-    Returns:
-      [n], rising to 1.
+    Ids are spread over ``width`` owners by their hash, so what an owner gets of a
+    device is binomial. The fullest of all pairs decides; each has ``room`` places, 1 or
+    more.
     """
     from scipy.special import betainc  # not earlier: most processes never plan
 
@@ -46,12 +40,9 @@ def chances_of_rounds(batch: Batch, width: int, room: int) -> np.ndarray:
 
 
 def expected_rounds(chances: Iterable[np.ndarray]) -> float:
-    """Computes the mean number of rounds of a step: all tables take as many.
+    """Computes the mean rounds of a step from ``chances_of_rounds`` of its tables.
 
-    If one round is not enough, owners forget the first one, which counts too.
-
-    Args:
-      chances: by table, what ``chances_of_rounds`` returns.
+    If one is not enough, owners forget the first one, which counts too.
     """
     joint = ONE_ROUND
     for each in chances:
@@ -66,3 +57,25 @@ def expected_rounds(chances: Iterable[np.ndarray]) -> float:
     exactly = joint.copy()
     exactly[1:] -= joint[:-1]
     return float((exactly * run).sum())
+
+
+BINS = 256  # of ranks, equally wide on a logarithmic scale
+
+
+@functools.lru_cache(maxsize=4096)
+def expected_distinct(draws: int, keys: int, skew: float) -> float:
+    """Computes the mean number of different ids among ``draws`` of ``keys``.
+
+    The key of rank r has the frequency ``r ** -skew`` (Zipf); 0: all are as frequent.
+    """
+    if draws <= 0:
+        return 0.0
+    if skew == 0 or keys == 1:
+        return -keys * math.expm1(draws * math.log1p(-1 / keys)) if keys > 1 else 1.0
+    edges = np.unique(np.rint(np.geomspace(1, keys + 1, BINS)))
+    width = np.diff(edges)
+    middle = np.sqrt(edges[:-1] * np.maximum(edges[1:] - 1, edges[:-1]))
+    frequency = middle**-skew
+    chance = frequency / (width * frequency).sum()
+    missing = np.exp(draws * np.log1p(-np.minimum(chance, 0.999)))
+    return float((width * (1 - missing)).sum())

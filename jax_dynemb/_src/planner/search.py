@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Mapping
 from typing import NoReturn
 
-from jax_dynemb._src.planner.errors import PlannerError, PlannerErrorType
+from jax_dynemb._src.planner.checks import PlannerError, PlannerErrorType
 from jax_dynemb._src.planner.layout import Groups, Layout, lay_out
 from jax_dynemb._src.planner.options import Options
 from jax_dynemb._src.planner.topology import Topology
@@ -29,13 +29,7 @@ Choice = dict[str, str]
 
 
 class Search:
-    """Searches for one plan.
-
-    Attributes:
-      options: by table.
-      topology: the devices.
-      room: bytes of a device for tables and batches.
-    """
+    """Searches for one plan; ``room`` is a device's bytes for tables and batches."""
 
     def __init__(self, options: Mapping[str, Options], topology: Topology, room: int):
         self.options = options
@@ -44,11 +38,7 @@ class Search:
         self._groups = Groups(options)
 
     def best(self) -> Layout:
-        """Finds the best layout.
-
-        Raises:
-          PlannerError: none fits into memory.
-        """
+        """Finds the best layout; PlannerError if none fits into memory."""
         found: list[tuple[float, int, Choice, Layout]] = []
         subsets = itertools.chain.from_iterable(
             itertools.combinations(STRATEGIES, n) for n in (1, 2, 3)

@@ -12,8 +12,13 @@ from typing import Any, Self
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines.hash import Plan, TablePlan
 from jax_dynemb._src.planner.demand import core_config
-from jax_dynemb._src.planner.imbalance import Imbalance
-from jax_dynemb._src.planner.report import MB, DeviceLoad, TableChoice, text_of
+from jax_dynemb._src.planner.report import (
+    MB,
+    DeviceLoad,
+    Imbalance,
+    TableChoice,
+    text_of,
+)
 
 FORMAT = 1
 

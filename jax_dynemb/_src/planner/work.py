@@ -18,29 +18,18 @@ SORT = 32  # an id in an update
 
 
 class Bytes(NamedTuple):
-    """Counts what a part of a step touches.
+    """Counts what a part of a step touches."""
 
-    Attributes:
-      ids: bytes of probes, routes and sorts.
-      rows: bytes of rows, gradients and optimizer states, in any order.
-      arrays: bytes of arrays that are read or written from end to end.
-    """
-
-    ids: float
-    rows: float
-    arrays: float = 0.0
+    ids: float  # bytes of probes, routes and sorts
+    rows: float  # bytes of rows, gradients and optimizer states, in any order
+    arrays: float = 0.0  # bytes of arrays that are read or written from end to end
 
 
 class Work(NamedTuple):
-    """Counts bytes of a step; each is a pair (forward, backward).
+    """Counts bytes of a step; each is a pair (forward, backward)."""
 
-    Attributes:
-      everywhere: on each device.
-      owner: also on each device that holds rows of the table.
-    """
-
-    everywhere: tuple[Bytes, Bytes]
-    owner: tuple[Bytes, Bytes]
+    everywhere: tuple[Bytes, Bytes]  # on each device
+    owner: tuple[Bytes, Bytes]  # also on each device that holds rows of the table
 
     def total(self) -> Bytes:
         """Adds everything up, for a device that holds rows."""
@@ -53,40 +42,24 @@ NOTHING = (Bytes(0.0, 0.0), Bytes(0.0, 0.0))
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Counts what a step has of one table.
+    """Counts what a step has of one table."""
 
-    Attributes:
-      ids: of a device.
-      bags: of a device; the ids where it does not pool.
-      distinct: ids of a device that differ.
-      distinct_everywhere: likewise, of all devices together.
-      shards: devices.
-    """
-
-    ids: float
-    bags: float
-    distinct: float
-    distinct_everywhere: float
-    shards: int
+    ids: float  # of a device
+    bags: float  # of a device; the ids where it does not pool
+    distinct: float  # ids of a device that differ
+    distinct_everywhere: float  # likewise, of all devices together
+    shards: int  # devices
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Describes the numbers of a row.
+    """Describes the numbers of a row."""
 
-    Attributes:
-      dim: columns.
-      param: bytes of a stored number.
-      wire: bytes of a number between devices.
-      out: bytes of a returned number.
-      states: bytes of the optimizer states of the row.
-    """
-
-    dim: int
-    param: int
-    wire: int
-    out: int
-    states: int
+    dim: int  # columns
+    param: int  # bytes of a stored number
+    wire: int  # bytes of a number between devices
+    out: int  # bytes of a returned number
+    states: int  # bytes of the optimizer states of the row
 
     @property
     def stored(self) -> int:
@@ -95,13 +68,9 @@ class Row:
 
 
 def rows_work(batch: Batch, row: Row, width: int, places: float) -> Work:
-    """Counts a table of which distinct rows travel.
+    """Counts a table of which distinct rows travel to ``width`` owners.
 
-    Args:
-      batch: of a step.
-      row: of the table.
-      width: owners of the table.
-      places: of an owner, for ids and rows of all devices; they are always moved.
+    An owner has ``places`` for ids and rows of all devices; all of them are moved.
     """
     arriving = batch.shards * batch.distinct / width
     owned = batch.distinct_everywhere / width
@@ -164,13 +133,7 @@ def columns_work(batch: Batch, row: Row) -> Work:
 
 
 def copies_work(batch: Batch, row: Row, slots: int) -> Work:
-    """Counts a table of which each device has a copy.
-
-    Args:
-      batch: of a step.
-      row: of the table.
-      slots: of the table: a device sends no more sums.
-    """
+    """Counts a table of which each device has a copy; at most ``slots`` sums go."""
     every, sums = batch.shards * batch.ids, batch.shards * batch.distinct
     out = row.dim * row.out
     updated = batch.distinct_everywhere * 2 * row.stored
@@ -195,15 +158,20 @@ def copies_work(batch: Batch, row: Row, slots: int) -> Work:
 
 
 def round_work(batch: Batch, row: Row, places: float) -> tuple[Bytes, Bytes]:
-    """Counts what each further round of exchanged rows moves on every device.
-
-    It goes over all ids of the device again, and over all places.
-
-    Args:
-      batch: of a step.
-      row: of the table.
-      places: of an owner.
-    """
+    """Counts what each further round of rows moves: all ids and all places again."""
     moved = (batch.ids + places) * row.dim * row.wire
     touched = batch.ids * ROUTE + places * 8
     return Bytes(touched, moved), Bytes(touched, moved)
+
+
+def work_of(
+    kind: str, batch: Batch, row: Row, width: int, places: float, slots: int
+) -> tuple[Work, tuple[Bytes, Bytes]]:
+    """Counts a step of one kind, and each further round of it."""
+    if kind == "column_wise":
+        return columns_work(batch, row), NOTHING
+    if kind == "replicated":
+        return copies_work(batch, row, slots), NOTHING
+    if kind == "sums":
+        return sums_work(batch, row, width), NOTHING
+    return rows_work(batch, row, width, places), round_work(batch, row, places)

@@ -39,29 +39,19 @@ _TRIES = 100  # of a reader whose commit the writer removes meanwhile
 class Commits:
     """Knows the commits of a directory, and loads one of them.
 
-    Args:
-      folder: of the log.
-      layout: that the caller expects; None: that of the commit.
-      threads: that read rows.
-      read_only: another process may write meanwhile.
-
-    Attributes:
-      manifest: of the commit that was loaded last; None before the first one.
-      kept: manifests on the disk, the first commit first.
-      unreadable: whether there are others, so that nothing may be removed.
-      idle_bytes: of segments that only other commits need.
-      identity: of the table and the moment that the rows are of, if it is known.
+    ``layout`` is what the caller expects, None that of the commit. ``read_only``:
+    another process may write meanwhile.
     """
 
     def __init__(
         self, folder: Path, layout: Layout | None, threads: int, read_only: bool
     ):
         self.folder, self.read_only = folder, read_only
-        self.manifest: Manifest | None = None
-        self.kept: list[Manifest] = []
-        self.unreadable = False
-        self.idle_bytes = 0
-        self.identity: Identity | None = None
+        self.manifest: Manifest | None = None  # of the commit that was loaded last
+        self.kept: list[Manifest] = []  # on the disk, the first commit first
+        self.unreadable = False  # whether there are others, so that nothing may go
+        self.idle_bytes = 0  # of segments that only other commits need
+        self.identity: Identity | None = None  # of the rows, if it is known
         self.store = secrets.randbits(63)
         self._layout, self._threads = layout, threads
         self._lock: WriterLock | None = None
@@ -78,10 +68,8 @@ class Commits:
     def load(self, tag: str | None) -> Any:
         """Loads a commit: the object of C++ with its index.
 
-        Raises:
-          DamagedFileError: a file is not what was written.
-          FileNotFoundError: there is no such commit.
-          ValueError: it keeps rows of another table.
+        FileNotFoundError without such a commit; ValueError if it keeps another table's
+        rows.
         """
         for _ in range(_TRIES):
             newest = read_newest(self.folder) if tag is None else None
@@ -129,10 +117,7 @@ class Commits:
             write_newest(self.folder, newest)
 
     def add(self, manifest: Manifest, keep: int) -> None:
-        """Takes a commit that was written, and removes those that need not stay.
-
-        Of the commits that it came from ``keep`` stay, with itself.
-        """
+        """Takes a new commit; of those that it came from ``keep`` stay, with itself."""
         others = [each for each in self.kept if each.tag != manifest.tag]
         line = {manifest.number, *manifest.before}
         stay = [each for each in (*others, manifest) if each.number in line][-keep:]

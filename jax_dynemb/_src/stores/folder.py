@@ -28,10 +28,7 @@ _REMOVED_AT_ONCE = 8  # manifests, before the disk has forgotten them
 
 
 class WriterLock:
-    """Keeps other writers out of a directory, of this process too; RuntimeError if any.
-
-    It ends with the process, however that ends.
-    """
+    """Keeps other writers out of a directory, or raises RuntimeError."""
 
     def __init__(self, folder: Path):
         self._descriptor = os.open(folder / "LOCK", os.O_RDWR | os.O_CREAT, 0o644)

@@ -21,17 +21,12 @@ _NAMES = 64  # of commits that stay where no older values do
 
 
 class Commit(NamedTuple):
-    """Describes a commit.
+    """Describes a commit."""
 
-    Attributes:
-      number: that of the epoch which follows it; 0 where no older values are kept.
-      identity: of the table and the moment that the rows are of; None if no feed said
-        it.
-    """
-
-    number: int
+    number: int  # that of the epoch which follows it; 0 where no older values are kept
     tag: str
     step: int
+    # The table and the moment that the rows are of; None if no feed said it.
     identity: Identity | None = None
 
     def to_json(self) -> list[Any]:
@@ -49,17 +44,12 @@ class Commit(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """Lists what a store can go back to. It is one value, so it changes at once.
+    """Lists what a store can go back to. It is one value, so it changes at once."""
 
-    Attributes:
-      commits: the first one first.
-      lowest: no epoch below has values.
-      highest: no epoch above has values. It is the number of the last commit, except
-        while a store goes back.
-    """
-
-    commits: tuple[Commit, ...] = ()
-    lowest: int = 0
+    commits: tuple[Commit, ...] = ()  # the first one first
+    lowest: int = 0  # no epoch below has values
+    # No epoch above has values. It is the number of the last commit, except while a
+    # store goes back.
     highest: int = 0
 
     @property

@@ -58,11 +58,10 @@ class KeyValueStore(ABC):
             name = self._given.schema.name
         self._where = f"{place}, {name!r} of epoch {epoch}"
         self._keep = keep
-        self._mark = mark_of("jde", str(name), str(epoch), "row")
-        self._about = mark_of("jde", str(name), str(epoch), "about")
-        self._commits = mark_of("jde", str(name), str(epoch), "commits")
-        self._now = mark_of("jde", str(name), str(epoch), "now")
-        self._older = mark_of("jde", str(name), str(epoch), "older")
+        kinds = ("row", "about", "commits", "now", "older")
+        self._mark, self._about, self._commits, self._now, self._older = (
+            mark_of("jde", str(name), str(epoch), kind) for kind in kinds
+        )
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()  # of what writes
         self._is_ready = False  # to write

@@ -43,44 +43,31 @@ class Segment(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """Describes one commit.
-
-    Attributes:
-      number: grows with each commit of a log.
-      before: numbers of the commits that it came from, the latest first.
-      store: a random number that all segments of the log have.
-      segments: in order of number.
-      live_crc: CRC-32C of the file that says which records are live.
-      digest: the sum of the hashes of their keys.
-      identity: of the table and the moment that the rows are of; None if no feed or
-        export said it.
-      is_named: whether the log has a file that names the newest commit; older versions
-        wrote none.
-    """
+    """Describes one commit."""
 
     tag: str
-    number: int
+    number: int  # grows with each commit of a log
+    # Numbers of the commits that it came from, the latest first.
     before: tuple[int, ...]
     step: int
-    store: int
+    store: int  # a random number that all segments of the log have
     layout: Layout
-    segments: tuple[Segment, ...]
-    live_crc: int
+    segments: tuple[Segment, ...]  # in order of number
+    live_crc: int  # CRC-32C of the file that says which records are live
     rows: int
-    digest: int
+    digest: int  # the sum of the hashes of their keys
+    # The table and the moment that the rows are of; None if nothing said it.
     identity: Identity | None = None
+    # Whether a file names the newest commit; older versions wrote none.
     is_named: bool = True
 
 
 class Newest(NamedTuple):
-    """Names the newest commit, since the others can not tell that it is gone.
-
-    Attributes:
-      number: its number. A commit of a higher one may follow: a writer was killed
-        before it named that one here.
-    """
+    """Names the newest commit, since the others can not tell that it is gone."""
 
     tag: str
+    # Its number. A commit of a higher one may follow: a writer was killed before it
+    # named that one here.
     number: int
 
 
@@ -100,10 +87,9 @@ def manifest_path(folder: Path, tag: str) -> Path:
 
 
 def write_manifest(folder: Path, manifest: Manifest, live: np.ndarray) -> None:
-    """Writes both files of a commit; it is one when the second has its name.
+    """Writes both files of a commit, which is one when the second has its name.
 
-    ``live`` is uint64[...], the bits of all segments one after the other; its checksum
-    is computed here.
+    ``live`` is uint64[...], the bits of all segments one after the other.
     """
     with new_file(live_path(folder, manifest.number)) as draft:
         draft.write_bytes(live.tobytes())

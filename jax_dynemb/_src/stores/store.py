@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from jax_dynemb._src.rows import Exported, Identity
 from jax_dynemb._src.stores.layout import Layout
 
+_AT_ONCE = 1 << 16  # rows that are read
 _RESERVED = np.uint64(2**64 - 4)  # and above: -4 to -1, see jde.ids
 
 
@@ -102,6 +105,14 @@ class Store(Protocol):
         ...
 
 
+def rows_of_store(store: Store, keys: np.ndarray) -> Iterator[Exported]:
+    """Reads the rows of keys int64[n], so many at a time; keys without one are gone."""
+    for begin in range(0, len(keys), _AT_ONCE):
+        some = keys[begin : begin + _AT_ONCE]
+        found, packed = store.get(some)
+        yield store.layout.unpack(some[found], packed[found])
+
+
 def as_keys(keys: Any) -> np.ndarray:
     """Makes uint64[n] of the keys of a call; refuses reserved ones."""
     array = np.asarray(keys)
@@ -159,3 +170,18 @@ def as_tag(tag: str) -> str:
 def as_signed(keys: np.ndarray) -> np.ndarray:
     """Keys uint64[n] as int64[n]."""
     return keys.view(np.int64)
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """Describes a store that remembers of which table and moment its rows are.
+
+    A commit keeps the identity, and ``open`` brings it back. A store may also have a
+    method ``identity_at(tag)``, which reads that of a commit. A restore calls it before
+    ``open``, so that a store that does not fit stays as it is.
+
+    Attributes:
+      identity: as it was noted last; None if nothing is known.
+    """
+
+    identity: Identity | None

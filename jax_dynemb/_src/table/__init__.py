@@ -10,6 +10,7 @@ from jax_dynemb._src.table.arguments import check_values as check_values
 from jax_dynemb._src.table.arguments import weights_of as weights_of
 from jax_dynemb._src.table.bags import sum_of_bags as sum_of_bags
 from jax_dynemb._src.table.bags import valid_ids as valid_ids
+from jax_dynemb._src.table.chunks import erase_keys as erase_keys
 from jax_dynemb._src.table.chunks import id_arrays as id_arrays
 from jax_dynemb._src.table.chunks import insert_chunks as insert_chunks
 from jax_dynemb._src.table.counts_again import sketch_of as sketch_of
@@ -26,5 +27,6 @@ from jax_dynemb._src.table.portable import unpacked as unpacked
 from jax_dynemb._src.table.reading import without_rows as without_rows
 from jax_dynemb._src.table.replication import identity_in as identity_in
 from jax_dynemb._src.table.replication import log_head as log_head
+from jax_dynemb._src.table.replication import read_log_since as read_log_since
 from jax_dynemb._src.table.replication import with_removed as with_removed
 from jax_dynemb._src.table.tables import Tables as Tables

@@ -74,7 +74,7 @@ class Replication(Reading):
             )
         name = config.name
         _arguments.check_sizes(self.engine, state, [name], "take_removed")
-        keys, head = _read_log(self, state, name, since_head)
+        keys, head = read_log_since(self, state, name, since_head)
         if keys is not None:
             keys = keys[~_stored(self, state, name, keys)]
         return keys, head
@@ -231,7 +231,7 @@ def log_head(coll: Reading, state: States, name: str) -> Head | None:
     """Reads where the log of removed keys of a table is; None if it has none."""
     if not coll.tables[name].log_removed:
         return None
-    return _read_log(coll, state, name, None)[1]
+    return read_log_since(coll, state, name, None)[1]
 
 
 def with_removed(
@@ -252,7 +252,7 @@ def with_removed(
     yield from coll.export(state, name, since=since)
 
 
-def _read_log(
+def read_log_since(
     coll: Reading, state: States, name: str, since_head: Iterable[int] | None
 ) -> tuple[np.ndarray | None, Head]:
     """Reads the keys that were removed since a head, also those that are back."""

@@ -3,11 +3,8 @@
 """Tables that are larger than device memory: where rows lie, and what moves them."""
 
 from jax_dynemb._src.host_tier import HostTier as HostTier
-from jax_dynemb._src.host_tier import cached_host_mem as cached_host_mem
-from jax_dynemb._src.host_tier import device_only as device_only
 from jax_dynemb._src.host_tier import host as host
 from jax_dynemb._src.store_tier import StoreTier as StoreTier
-from jax_dynemb._src.store_tier import cached_ssd as cached_ssd
 from jax_dynemb._src.store_tier import external as external
 from jax_dynemb._src.store_tier import ssd as ssd
 from jax_dynemb._src.tiers.ahead_of_steps import ahead as ahead

@@ -18,26 +18,19 @@ from jax_dynemb._src.table import Tables, id_arrays
 
 
 class Batch(NamedTuple):
-    """Describes a batch that waits for its step.
+    """Describes a batch that waits for its step."""
 
-    Attributes:
-      given: what the iterator yielded, with ids that a lookup takes.
-      keys: of tables with a store: distinct keys int64[n], in order.
-      held: of these tables: the same keys as ids on the device, padded.
-    """
-
-    given: Any
+    given: Any  # what the iterator yielded, with ids that a lookup takes
+    # Of tables with a store: distinct keys int64[n], in order.
     keys: dict[str, np.ndarray]
+    # Of these tables: the same keys as ids on the device, padded.
     held: dict[str, list[jax.Array]]
 
 
 def prepared(
     coll: Tables, tables: Sequence[TableConfig], sharding: Any, batch: Any
 ) -> Batch:
-    """Makes a ``Batch`` of what an iterator yields: ids, or a tuple that begins so.
-
-    Ids are by feature, on the host. ``sharding`` of None is the default device.
-    """
+    """Makes a ``Batch`` of host ids by feature, or of a tuple that begins with them."""
     rest = batch[1:] if isinstance(batch, tuple) else None
     ids = batch[0] if isinstance(batch, tuple) else batch
     if not isinstance(ids, Mapping):
@@ -87,10 +80,7 @@ def _distinct(keys: np.ndarray) -> np.ndarray:
 
 
 def padded_ids(config: TableConfig, keys: np.ndarray, size: int) -> list[jax.Array]:
-    """Keys int64[n] as ids of a table, filled up with padding.
-
-    A table of 32-bit keys may need two arrays, see ``id_arrays``.
-    """
+    """Keys int64[n] as padded ids, in two arrays where 32-bit keys need them."""
     padded = np.full(size, _ids.PADDING, np.int64)
     padded[: len(keys)] = keys
     return [jax.device_put(ids) for ids in id_arrays(config, padded)]

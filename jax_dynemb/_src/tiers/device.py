@@ -105,9 +105,8 @@ def _insert(
 def _same_clock(new: TableState, old: TableState) -> TableState:
     """Takes back the tick of an insert whose rows all have scores of the past.
 
-    No row has the score of the tick, so the next lookup may have it: scores are then
-    those of a table that never evicts. Rows of the future, as a server may have them
-    after a restore, and clocks that are time keep theirs.
+    The next lookup may have it then, as in a table that never evicts. Clocks that are
+    time stay, and after rows of the future, as a server may have them.
     """
     clock = _ffi.code("counters", "clock")
     before, after = old.counters[:, clock], new.counters[:, clock]

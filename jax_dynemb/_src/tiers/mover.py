@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The thread that reads and writes stores while steps run."""
+"""The thread that reads and writes stores while steps run, for one run of states."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb._src.config import TableConfig
+from jax_dynemb._src.rows import Identity, Relation
+from jax_dynemb._src.store_identity import identity_below, note_identity
 from jax_dynemb._src.stores import Store
-from jax_dynemb._src.tiers.moments import Moments
 from jax_dynemb._src.tiers.traffic import Offer, Traffic
 
 BESIDE = -1  # the number of rows that are wanted beside the batches
@@ -21,35 +22,23 @@ BESIDE = -1  # the number of rows that are wanted beside the batches
 
 @dataclasses.dataclass
 class Job:
-    """Describes what the thread does between two steps, in this order.
+    """Describes what the thread does between two steps, in this order."""
 
-    Attributes:
-      first: the batch whose lookup comes next.
-      confirmed: offers whose rows the main thread has inserted.
-      departed: rows that the tables evicted, see ``Tables.take_departed``.
-      erased: distinct keys by table, whose rows below are removed.
-      number: of the batch that it prepares.
-      wanted: distinct keys by table, of that batch.
-      tag: of a commit of all stores, which leaves the rows in the state; None: no
-        commit.
-      step: of the training, for the commit.
-    """
-
-    first: int
-    confirmed: Sequence[Offer] = ()
-    departed: Any = None
+    first: int  # the batch whose lookup comes next
+    confirmed: Sequence[Offer] = ()  # offers whose rows the main thread has inserted
+    departed: Any = None  # rows that the tables evicted, see ``Tables.take_departed``
+    # Distinct keys by table, whose rows below are removed.
     erased: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    number: int = 0
+    number: int = 0  # of the batch that it prepares
+    # Distinct keys by table, of that batch.
     wanted: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    # Of a commit of all stores, which leaves the rows in the state; None: no commit.
     tag: str | None = None
-    step: int | None = None
+    step: int | None = None  # of the training, for the commit
 
 
 class Mover:
-    """Runs jobs in one thread, in order; after an error, but of a commit, none.
-
-    ``most_waiting`` bounds the bytes of a table's refused rows in memory.
-    """
+    """Runs jobs in one thread, in order; after an error, but of a commit, none."""
 
     def __init__(
         self,
@@ -120,4 +109,40 @@ def _full(name: str, traffic: Traffic) -> str:
         f"The store of table '{name}' has no room for {len(traffic.waiting)} rows, "
         "which wait in memory. Raise disk_gigabytes, and go on from the last "
         "checkpoint."
+    )
+
+
+class Moments:
+    """Compares states that a feed gets, the first with what stores say; one thread."""
+
+    def __init__(self, stores: Mapping[str, Store]):
+        self._stores = stores
+        self._latest = {name: identity_below(each) for name, each in stores.items()}
+
+    def go_on(self, departed: Any) -> None:
+        """Takes the state that rows departed from, of this run; waits for the device.
+
+        It comes before any of its rows moves, so the stores stay as they were.
+        """
+        for name, store in self._stores.items():
+            now = departed.identity(name)
+            if now is None:
+                continue
+            _check(name, self._latest[name], now)
+            self._latest[name] = now
+            note_identity(store, now)
+
+
+def _check(name: str, latest: Identity | None, now: Identity) -> None:
+    relation = Relation.SAME if latest is None else now.relation(latest)
+    if relation in (Relation.SAME, Relation.CONTINUES):
+        return
+    other = "another run"
+    if relation is not Relation.OTHER_RUN:
+        other = "an earlier moment, or of a history that was left"
+    raise ValueError(
+        f"Table '{name}': the feed got a state of {other}, but the rows in its store "
+        "go with the state that feed.next returned last. Give it the state that the "
+        "step made of that one; after a restore make a new feed, with the stores that "
+        "jde.checkpoint.restore(..., stores=stores) has opened."
     )

@@ -56,13 +56,6 @@ class Shared:
     One of them may train: it has batches on their way, whose rows must stay in the
     tables. The feeds beside it have none. They bring rows up at once, and leave the
     holds of rows as they were.
-
-    Attributes:
-      trains: whether there is a feed that trains.
-      first: number of its batch that comes next.
-      was_beside: whether another feed has moved rows since it did.
-      raised: whether a call has raised the thread's error.
-      is_closed: whether the feed that made this is closed.
     """
 
     def __init__(
@@ -73,10 +66,13 @@ class Shared:
     ):
         self.stores = stores
         self.mover = Mover(tables, stores, most_waiting)
-        self.first, self.trains = 0, False
+        self.trains = False  # whether there is a feed that trains
+        self.first = 0  # the number of its batch that comes next
         self._coming: Callable[[], Sequence[Held]] = list
         self._lookups = 1
-        self.was_beside = self.raised = self.is_closed = False
+        self.was_beside = False  # whether another feed has moved rows since it did
+        self.raised = False  # whether a call has raised the thread's error
+        self.is_closed = False  # whether the feed that made this is
         self._inserted: list[Offer] = []  # and the thread does not know of it yet
         _open.update((_place(store), self) for store in stores.values())
 
@@ -129,11 +125,10 @@ class Shared:
     def bring_up(
         self, coll: Tables, state: States, keys: Mapping[str, np.ndarray], held: Held
     ) -> tuple[States, dict[str, Offer]]:
-        """Brings rows into the tables beside the batches; waits for the stores.
+        """Brings rows up beside the batches; returns the state and what was found.
 
         No row of these keys, and none that a coming batch needs, departs for it. Its
         own holds end with it, so any number of calls may come between two lookups.
-        Returns the new state, and what was found below.
         """
         self.was_beside = True
         state = self.hold_coming(coll, state)

@@ -19,34 +19,24 @@ from jax_dynemb._src.tiers.batches import offered_size, padded_ids
 
 
 class Inserted(NamedTuple):
-    """Says what became of the rows of an offer; on the device.
+    """Says what became of the rows of an offer; on the device."""
 
-    Attributes:
-      placed: bool[size], rows that were not in the table before, and are now.
-      present: bool[size], rows that are in the table now.
-    """
-
-    placed: Any
-    present: Any
+    placed: Any  # bool[size], rows that were not in the table before, and are now
+    present: Any  # bool[size], rows that are in the table now
 
 
 @dataclasses.dataclass
 class Offer:
-    """Holds the rows of a coming batch that were in the store.
-
-    Attributes:
-      keys: int64[n], in order.
-      packed: uint8[n, row_bytes].
-      arrays: on the device and padded: ids, rows, optimizer states, scores. One for
-        each array that the ids need.
-      inserted: for each of these, what became of the rows; the main thread adds it.
-    """
+    """Holds the rows of a coming batch that were in the store."""
 
     table: str
     number: int
-    keys: np.ndarray
-    packed: np.ndarray
+    keys: np.ndarray  # int64[n], in order
+    packed: np.ndarray  # uint8[n, row_bytes]
+    # On the device and padded: ids, rows, optimizer states, scores. One for each array
+    # that the ids need.
     arrays: list[tuple[jax.Array, Any, dict[str, Any], Any]]
+    # For each of these, what became of the rows; the main thread adds it.
     inserted: list[Inserted] = dataclasses.field(default_factory=list)
 
     def masks(self) -> Inserted:
@@ -77,14 +67,11 @@ class Traffic:
     to several batches; the table takes it once, since it only takes absent rows. A
     store that cannot go back keeps it longer: until all checkpoints have it that may be
     restored. Meanwhile the row of the table counts.
-
-    Attributes:
-      waiting: rows by key that the store refused.
     """
 
     def __init__(self, config: TableConfig, store: Store):
         self.counts: Counter[str] = Counter()
-        self.waiting: dict[int, np.ndarray] = {}
+        self.waiting: dict[int, np.ndarray] = {}  # rows by key that the store refused
         self._config, self._store = config, store
         self._offers: dict[int, Offer] = {}
         self._coming: dict[int, np.ndarray] = {}
@@ -100,11 +87,8 @@ class Traffic:
     def put(self, chunk: Exported, first: int, taken: bool) -> None:
         """Stores departed rows; those that the store refuses wait in memory.
 
-        ``first`` is the batch whose lookup comes next. Rows that were not taken out of
-        the state come again, and are counted then.
-
-        Raises:
-          RuntimeError: a row departed that a coming batch needs.
+        Before the lookup of batch ``first``; RuntimeError if it or a later one needs a
+        row. Rows that were not taken out of the state come again, and are counted then.
         """
         if not len(chunk.keys):
             return

@@ -32,6 +32,9 @@ from jax_dynemb._src.torchrec.distributed import (
 from jax_dynemb._src.torchrec.distributed import (
     TrainPipelineSparseDist as TrainPipelineSparseDist,
 )
+from jax_dynemb._src.torchrec.fbgemm_tables import (
+    tables_from_fbgemm as tables_from_fbgemm,
+)
 from jax_dynemb._src.torchrec.fused_params import from_fused_params as from_fused_params
 from jax_dynemb._src.torchrec.jagged_tensor import JaggedTensor as JaggedTensor
 from jax_dynemb._src.torchrec.jagged_tensor import jt_is_equal as jt_is_equal
@@ -63,8 +66,12 @@ from jax_dynemb._src.torchrec.routes import RoutedFeatures as RoutedFeatures
 from jax_dynemb._src.torchrec.state_dict import (
     load_torch_state_dict as load_torch_state_dict,
 )
+from jax_dynemb._src.torchrec.state_dict import (
+    to_torch_state_dict as to_torch_state_dict,
+)
 from jax_dynemb._src.torchrec.torch_tensors import from_torch as from_torch
 from jax_dynemb._src.torchrec.torch_tensors import to_torch as to_torch
+from jax_dynemb._src.torchrec.validate import check_bounds as check_bounds
 from jax_dynemb._src.torchrec.validate import kjt_is_equal as kjt_is_equal
 from jax_dynemb._src.torchrec.validate import validate as validate
 from jax_dynemb._src.torchrec.validate import validate as validate_keyed_jagged_tensor  # noqa: F401

@@ -35,11 +35,15 @@ from jax_dynemb._src.torchrec.routes import (
     routed,
     split_routed,
 )
+from jax_dynemb._src.torchrec.state_dict import tables_of_rows
 
 
 class _Counting:
     """Adds up what had no room in a batch, for ``stats()``."""
 
+    coll: Any
+    get_state: Any
+    set_state: Any
     routes: tuple[Any, ...]
     dropped: Dropped
     __getattr__ = refused_member
@@ -52,6 +56,23 @@ class _Counting:
           kwargs: ignored.
         """
         return self
+
+    def set_optimizer_step(self, step: int) -> None:
+        """Says how many updates all hash tables have had, see ``Tables.set_step``."""
+        names = self.coll.engine.catalog.dynamic
+        steps = dict.fromkeys(names, step)
+        self.set_state(self.coll.set_step(self.get_state(), steps))
+
+    def split_embedding_weights(self) -> list[np.ndarray]:
+        """Returns the rows 0 to num_embeddings - 1 of each table, under FBGEMM's name.
+
+        ``to_torch_state_dict`` has them by table, and says more.
+        """
+        return [table.rows for table in tables_of_rows(self)]
+
+    def split_optimizer_states(self) -> list[list[np.ndarray]]:
+        """Returns the states of those rows in FBGEMM's order, by table."""
+        return [list(table.states.values()) for table in tables_of_rows(self)]
 
     def _count(self, features: Features, train: bool) -> None:
         dropped = dropped_of(self.routes, features)
@@ -149,6 +170,7 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         insert: bool = True,
         touch: bool | None = None,
         train: bool | None = None,
+        feature_requires_grad: Mapping[str, bool] | None = None,
     ) -> KeyedTensor:
         """Looks up and pools the rows of every feature.
 
@@ -166,6 +188,8 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
             False in evaluation, where scores, counts and now are for True only.
           train: True inserts unseen ids; False reads only. Default: True until
             ``model.eval()``.
+          feature_requires_grad: static, by feature: False gives its weights no
+            gradient, as in FBGEMM. Rows are trained all the same.
 
         Returns:
           [B, dim] by key. Of a variable batch each key has its own number of rows,
@@ -182,6 +206,7 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         train = (not self.deterministic) if train is None else train
         self._count(given, train)
         factors = self._factors(bags, own or {}, weights or {})
+        factors = self._frozen(factors, feature_requires_grad or {})
         numbers = [numbers_of(self.routes, each) for each in (scores, counts)]
         batch = ids if sent is None else sent
         flags = numbers[0], train, numbers[1], now, insert, touch
@@ -237,6 +262,22 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
                     "make the KeyedJaggedTensor with weights=..."
                 )
         return {r.alias: jnp.asarray(by_feature[r.feature]) for r in self.routes}
+
+    def _frozen(
+        self, factors: dict[str, Any] | None, requires: Mapping[str, bool]
+    ) -> dict[str, Any] | None:
+        """Stops the gradients of the weights of some features."""
+        known = {route.feature for route in self.routes}
+        if unknown := sorted(set(requires) - known):
+            raise ValueError(
+                f"feature_requires_grad names {unknown}: the features are "
+                f"{sorted(known)}."
+            )
+        stopped = {r.alias for r in self.routes if not requires.get(r.feature, True)}
+        return factors and {
+            alias: jax.lax.stop_gradient(x) if alias in stopped else x
+            for alias, x in factors.items()
+        }
 
     def _expanded(
         self, features: Features, route: Any, rows: Mapping[str, jax.Array]

@@ -1,14 +1,20 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Names of FBGEMM's fused parameters: their defaults, and what stands for them here."""
+"""Arguments of FBGEMM's tables that no optimizer reads: noted, or refused by sentence.
+
+``docs/migration/options.toml`` lists every argument; its tests walk that list.
+"""
 
 from __future__ import annotations
 
 import difflib
+import logging
 from typing import Any
 
-# Numbers of optimizers, with FBGEMM's defaults. Those that an optimizer does not take
-# change nothing there, and fused_params tend to list them for every optimizer.
+_log = logging.getLogger("jax_dynemb.torchrec")
+_noted: set[str] = set()
+
+# Numbers of optimizers, with FBGEMM's defaults.
 NUMBERS: dict[str, float] = {
     "learning_rate": 0.01,
     "eps": 1e-8,
@@ -22,83 +28,77 @@ NUMBERS: dict[str, float] = {
     "ema_beta": 0.99,
     "min_shrinkage": 0.1,
 }
-OPTIONS = (
-    "optimizer",
-    "output_dtype",
-    "weights_precision",
-    "stochastic_rounding",
-    "gradient_clipping",
-    "max_gradient",
-    "weight_decay_mode",
-    "global_weight_decay",
-    "use_rowwise_bias_correction",
-)
-_HOST_TIER = (
-    "it belongs to the host tier, which decides by itself which rows lie on the "
-    "device: write to_table(tier=jde.tiers.host(hbm_fraction=0.2))"
-)
-_METRICS = "stats() of a collection counts hits of the host tier and the bytes it moves"
-_OF_THE_CONFIG = "it belongs to the config of a table"
-_DEVICE = "give the collection mesh=..., or use jax.default_device"
+# What else is translated, with values that change nothing. False is not 0 here.
+MAPPED: dict[str, tuple[Any, ...]] = {
+    "optimizer": (),
+    "output_dtype": (),
+    "weights_precision": (),
+    "stochastic_rounding": (),
+    "gradient_clipping": (),
+    "max_gradient": (),
+    "weight_decay_mode": (0, "none"),
+    "global_weight_decay": (),
+    "counter_based_regularization": (),
+    "cowclip_regularization": (),
+    "use_rowwise_bias_correction": (False,),
+    "extra_optimizer_config": (),
+    "optimizer_state_dtypes": (),
+    "pooling_mode": (0, "sum"),
+    "table_names": (),
+    "cache_algorithm": (0, "lru"),
+    "cache_load_factor": (0.2,),
+    "cache_sets": (0,),
+    "cache_precision": (),
+    "enforce_hbm": (False,),
+    "embedding_table_index_type": ("int64", "torch.int64"),
+}
+_STATS = "stats() counts what the host tier reads, and the bytes that it moves"
+_PREFETCH = "Tables.prefetch brings the rows of a coming batch to the device"
+_TIER = "a host tier has states beside their rows, and takes no memory but its frames"
 _SERVICE = "nothing here stands for it"
-_COUNTER = (
-    "give the table optimizer=jde.optim.rowwise_adagrad(..., counter=jde.optim."
-    "Counter(...)) or cow_clip=jde.optim.CowClip(...)"
+_AVERAGE = "only the optimizer of its name reads it"
+# What changes no number: the value that needs no note, and the note of another one.
+NOTED: dict[str, tuple[Any, str]] = {
+    "cache_reserved_memory": (0.0, _TIER),
+    "uvm_non_rowwise_momentum": (False, _TIER),
+    "uvm_host_mapped": (False, _TIER),
+    "prefetch_pipeline": (False, _PREFETCH),
+    "multipass_prefetch_config": (None, _PREFETCH),
+    "record_cache_metrics": (None, _STATS),
+    "gather_uvm_cache_stats": (False, _STATS),
+    "stats_reporter_config": (None, _STATS),
+    "ensemble_mode": (None, _AVERAGE),
+    "emainplace_mode": (None, _AVERAGE),
+    "device": (None, "mesh=... of the collection, or jax.default_device places it"),
+    "embedding_shard_info": (None, "plan=... of the collection places shards"),
+    "embedding_table_offset_type": (None, "lengths and offsets are int32"),
+    "use_experimental_tbe": (False, _SERVICE),
+    "enable_raw_embedding_streaming": (False, "Tables.export(since=...) streams rows"),
+    "res_params": (None, "Tables.export(since=...) streams rows"),
+    "preallocated_host_buffers": (None, _SERVICE),
+    "tbe_input_multiplexer_config": (None, _SERVICE),
+    "row_alignment": (None, _SERVICE),
+}
+_MANY = (
+    "write jde.torchrec.tables_from_fbgemm(**arguments), which makes a table of each"
 )
-_AVERAGE = "rows of other steps have no place in a table: average the rows you serve"
-_LRU, _WARNING = (0, "lru"), (1, "warning", "v2_warning")
-_OFF = (None, False)
-# Arguments of SplitTableBatchedEmbeddingBagsCodegen that optimizers do not read: values
-# that change nothing, and what to write instead of another one.
-OTHERS: dict[str, tuple[tuple[Any, ...], str]] = {
-    "cache_algorithm": (_LRU, _HOST_TIER),
-    "cache_load_factor": ((0.2,), _HOST_TIER),
-    "cache_sets": ((0,), _HOST_TIER),
-    "cache_reserved_memory": ((0.0,), _HOST_TIER),
-    "cache_precision": (_OFF, _HOST_TIER),
-    "enforce_hbm": (_OFF, _HOST_TIER),
-    "uvm_non_rowwise_momentum": (_OFF, _HOST_TIER),
-    "uvm_host_mapped": (_OFF, _HOST_TIER),
-    "prefetch_pipeline": (_OFF, f"{_HOST_TIER}, and jde.tiers.ahead above a store"),
-    "multipass_prefetch_config": (_OFF, _HOST_TIER),
-    "record_cache_metrics": (_OFF, _METRICS),
-    "gather_uvm_cache_stats": (_OFF, _METRICS),
-    "stats_reporter_config": (_OFF, _METRICS),
+# What would change numbers: values that do not, and what to write instead.
+REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "embedding_specs": ((None,), _MANY),
+    "feature_table_map": ((None,), _MANY),
     "bounds_check_mode": (
-        _WARNING,
-        "no id is out of bounds: ids are hash keys of 64 bits",
+        (1, 2, 3, "warning", "ignore", "none", "v2_warning", "v2_ignore", "v2_none"),
+        "ids are hash keys of 64 bits, of which none is out of bounds: call "
+        "jde.torchrec.check_bounds(collection, kjt) on the host, which raises",
     ),
-    "pooling_mode": ((0, "sum"), f"{_OF_THE_CONFIG}: EmbeddingBagConfig(pooling=...)"),
-    "feature_table_map": (_OFF, f"{_OF_THE_CONFIG}: feature_names=[...]"),
-    "table_names": (_OFF, f"{_OF_THE_CONFIG}: name=..."),
-    "embedding_specs": (_OFF, f"{_OF_THE_CONFIG}: num_embeddings, embedding_dim"),
-    "embedding_table_index_type": (
-        _OFF,
-        "ids have 64 bits; write to_table(key_dtype='int32') for 32",
+    "is_qr_tbe": (
+        (None, False),
+        "a quotient and a remainder are two features: give each a table",
     ),
-    "embedding_table_offset_type": (_OFF, "lengths are int32"),
-    "optimizer_state_dtypes": (
-        _OFF,
-        "write to_table(state_dtype={'mu': 'bfloat16'}) with the names of jde.optim",
+    "use_writeback_bwd_prehook": (
+        (None, False),
+        "gradients of one row are summed before its one update, always",
     ),
-    "counter_based_regularization": (_OFF, _COUNTER),
-    "cowclip_regularization": (_OFF, _COUNTER),
-    "ensemble_mode": (_OFF, _AVERAGE),
-    "emainplace_mode": (_OFF, _AVERAGE),
-    "extra_optimizer_config": (
-        _OFF,
-        "write use_rowwise_bias_correction=True itself, beside optimizer='adam'",
-    ),
-    "use_writeback_bwd_prehook": (_OFF, _SERVICE),
-    "device": (_OFF, _DEVICE),
-    "use_experimental_tbe": (_OFF, _SERVICE),
-    "embedding_shard_info": (_OFF, _SERVICE),
-    "enable_raw_embedding_streaming": (_OFF, _SERVICE),
-    "res_params": (_OFF, _SERVICE),
-    "preallocated_host_buffers": (_OFF, _SERVICE),
-    "tbe_input_multiplexer_config": (_OFF, _SERVICE),
-    "is_qr_tbe": (_OFF, _SERVICE),
-    "row_alignment": (_OFF, _SERVICE),
 }
 # Optimizers of EmbOptimType that jde.optim does not have, and what it calls them.
 ABSENT = {
@@ -116,28 +116,59 @@ ABSENT = {
     "exact_rowwise_weighted_adagrad": "weighted_adagrad",
     "exact_row_wise_weighted_adagrad": "weighted_adagrad",
 }
+_KNOWN = [*MAPPED, *NUMBERS, *NOTED, *REFUSED]
 
 
-def changes_nothing(name: str, value: Any) -> bool:
-    """Whether a name of ``OTHERS`` has FBGEMM's default; ValueError if not."""
-    if name not in OTHERS:
-        near = difflib.get_close_matches(name, [*OPTIONS, *NUMBERS, *OTHERS], 1)
-        hint = f"; did you mean {near[0]}?" if near else "."
-        raise ValueError(
-            f"fused_params: {name} is unknown{hint} Known are {', '.join(OPTIONS)} and "
-            f"{', '.join(NUMBERS)}."
-        )
-    defaults, instead = OTHERS[name]
-    plain = value.lower() if isinstance(value, str) else value
-    if any(plain is each or _equal(plain, each) for each in defaults):
+def plain(value: Any) -> Any:
+    """Makes what an enum, a number or a name says; names in lower case."""
+    value = getattr(value, "value", value)
+    return value.lower() if isinstance(value, str) else value
+
+
+def is_one_of(value: Any, plain_values: tuple[Any, ...]) -> bool:
+    """Whether it is None or among some values, where False is not 0."""
+    if value is None:
         return True
-    raise ValueError(
-        f"fused_params: {name}={value!r} is refused: {instead}. Leave {name} out."
+    known = isinstance(value, (bool, int, float, str))
+    return known and any(
+        value == each and isinstance(value, bool) == isinstance(each, bool)
+        for each in plain_values
     )
 
 
-def _equal(value: Any, default: Any) -> bool:
-    """Whether two plain values are equal; False is not 0 here."""
-    if not isinstance(value, (bool, int, float, str)):
-        return False
-    return isinstance(value, bool) == isinstance(default, bool) and value == default
+def check_known(names: Any) -> None:
+    """Refuses an argument that FBGEMM does not have, with the nearest that it has."""
+    for name in names:
+        if name not in _KNOWN:
+            near = difflib.get_close_matches(name, _KNOWN, 1)
+            hint = f"; did you mean {near[0]}?" if near else "."
+            raise ValueError(
+                f"fused_params: {name} is unknown{hint} Known are {', '.join(_KNOWN)}."
+            )
+
+
+def pass_over(name: str, value: Any) -> None:
+    """Takes an argument that changes no number, with a note unless it is the default.
+
+    Raises:
+      ValueError: it would change numbers; the sentence says what to write.
+    """
+    if name in REFUSED:
+        allowed, instead = REFUSED[name]
+        if not is_one_of(plain(value), allowed):
+            raise ValueError(
+                f"fused_params: {name}={value!r} is refused: {instead}. Leave {name} "
+                "out."
+            )
+        return
+    default, why = NOTED[name]
+    if not is_one_of(plain(value), (default,)):
+        note(name, why)
+
+
+def note(name: str, why: str) -> None:
+    """Logs once that an argument is passed over."""
+    text = f"fused_params: {name}: {why}."
+    if text not in _noted:
+        _noted.add(text)
+        _log.warning(text)

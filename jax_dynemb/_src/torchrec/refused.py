@@ -27,11 +27,12 @@ ATTRIBUTES = {
 
 _STATE = (
     "nnx.state(module) has all arrays, and jde.checkpoint saves tables; a TorchRec "
-    "checkpoint is read by jde.torchrec.load_torch_state_dict(module, state_dict)."
+    "checkpoint is read by jde.torchrec.load_torch_state_dict(module, state_dict), and "
+    "to_torch_state_dict(module) makes one."
 )
 _TABLES = (
-    "rows lie in hash tables: module.coll.export(module.get_state(), table) streams "
-    "them."
+    "rows lie in hash tables: split_embedding_weights() has those of row numbers, and "
+    "module.coll.export(module.get_state(), table) streams all."
 )
 _PARAMETERS = (
     "tables have their own optimizer, see with_optimizer; nnx.state(model, nnx.Param) "
@@ -42,6 +43,8 @@ MEMBERS = {
     "load_state_dict": _STATE,
     "embedding_bags": _TABLES,
     "embeddings": _TABLES,
+    "set_learning_rate": "write optimizer.update(model, grads, table_learning_rate=lr) "
+    "of jde.nnx.Optimizer, or give the table's optimizer a schedule.",
     "parameters": _PARAMETERS,
     "named_parameters": _PARAMETERS,
     "reset_parameters": "unseen ids get initial rows; a new module has no rows.",

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,8 @@ _WEIGHT = re.compile(r"(?:.*\.)?(?:embedding_bags|embeddings)\.([^.]+)\.weight$"
 _MODULES = "embedding_bags.<table>.weight or embeddings.<table>.weight"
 # What torch, TorchRec and FBGEMM call a state; the first that a table has is meant.
 _ALIASES = {
-    "momentum_1": ("sum_of_squares", "mu"),
-    "momentum1": ("sum_of_squares", "mu"),
+    "momentum_1": ("sum_of_squares", "mu", "trace", "nu"),
+    "momentum1": ("sum_of_squares", "mu", "trace", "nu"),
     "sum": ("sum_of_squares",),
     "exp_avg": ("mu",),
     "exp_avg_sq": ("nu",),
@@ -30,6 +30,8 @@ _ALIASES = {
     "row_counter": ("count",),
     "prev_iter": ("last",),
 }
+_WRITTEN = ("momentum_1", "momentum_2", "row_counter", "prev_iter")
+_INITIAL = 1 << 14  # rows of one lookup
 _UPDATES = ("iter", "step")  # how many there were, one number for a table
 # Beside states, what a flat optimizer.state_dict() has of a table.
 _NO_STATES = ("lr", "learning_rate")
@@ -85,6 +87,102 @@ def load_torch_state_dict(
         state = _stored(module, state, config, weights[name], states.get(name, {}))
     # Only now: a table that has no room changes no other one.
     module.set_state(module.coll.set_step(state, updates))
+
+
+def to_torch_state_dict(
+    module: TableModule,
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Makes what ``load_torch_state_dict`` reads, for TorchRec or for another module.
+
+    Args:
+      module: a collection of this package. Its ids are row numbers: rows of ids from
+        ``num_embeddings`` on are left out, and an id without a row has its initial one.
+
+    Returns:
+      Host arrays: the tables, float32[num_embeddings, dim] by
+      ``embedding_bags.<table>.weight`` or ``embeddings.<table>.weight``; and states by
+      ``<table>.weight.momentum_1``, with ``iter``, the number of updates.
+      ``torch.from_numpy`` makes tensors of them.
+
+    Raises:
+      TypeError: the module is no collection.
+    """
+    if not hasattr(module, "routes"):
+        raise TypeError(
+            f"to_torch_state_dict takes a collection of jde.torchrec, not "
+            f"{kind_of(module)}: call it for each collection of the model."
+        )
+    bags = hasattr(module, "is_weighted")
+    where = "embedding_bags" if bags else "embeddings"
+    weights, states = {}, {}
+    for table in tables_of_rows(module):
+        weights[f"{where}.{table.name}.weight"] = table.rows
+        prefix = f"{table.name}.weight"
+        states |= {f"{prefix}.{name}": x for name, x in table.states.items()}
+        states[f"{prefix}.iter"] = np.array([table.updates], np.int64)
+    return weights, states
+
+
+class TableOfRows(NamedTuple):
+    """Holds a table as torch has it: a row for each number.
+
+    Attributes:
+      name: of the table.
+      rows: float32[num_embeddings, dim].
+      states: [num_embeddings, dim] or [num_embeddings] each, by FBGEMM's names.
+      updates: of the table.
+    """
+
+    name: str
+    rows: np.ndarray
+    states: dict[str, np.ndarray]
+    updates: int
+
+
+def tables_of_rows(module: Any) -> Iterator[TableOfRows]:
+    """Reads the tables of a collection one by one, those of hash tables."""
+    coll, state = module.coll, module.get_state()
+    counts = coll.stats(state)
+    for shown in module._shown:
+        config = coll.engine.catalog.dynamic.get(shown.name)
+        if config is None:
+            continue  # cores of a tensor train are no rows
+        count = shown.num_embeddings
+        rows, kept = np.empty((count, config.dim), np.float32), np.zeros(count, bool)
+        states = {
+            name: np.full((count, *spec.shape), spec.initial, spec.dtype)
+            for name, spec in config.states.items()
+        }
+        for chunk in coll.export(state, shown.name):
+            own = (chunk.keys >= 0) & (chunk.keys < count)
+            places = chunk.keys[own]
+            rows[places], kept[places] = chunk.rows[own], True
+            for name, array in chunk.optimizer_state.items():
+                states[name][places] = array[own]
+        for some in np.array_split(np.flatnonzero(~kept), -(-count // _INITIAL)):
+            rows[some] = _initial_rows(coll, state, config, some)
+        named = {_theirs(name, states): array for name, array in states.items()}
+        yield TableOfRows(shown.name, rows, named, counts[f"{shown.name}/step"])
+
+
+def _initial_rows(
+    coll: Any, state: Any, config: TableConfig, numbers: np.ndarray
+) -> np.ndarray:
+    """Returns what ids without a row read in training, float32[n, dim]."""
+    feature = config.feature_names[0]
+    padded = np.full(_INITIAL, -1, np.int64)  # one program for all pieces
+    padded[: len(numbers)] = numbers
+    bags = padded[:, None] if config.pooling else padded
+    found, _, _ = coll.lookup(
+        state, {feature: _ids.ids(bags)}, insert=False, touch=False
+    )
+    return np.asarray(found[feature], np.float32)[: len(numbers)]
+
+
+def _theirs(name: str, states: Mapping[str, Any]) -> str:
+    """Returns the name that a state has in ``optimizer.state_dict()`` there."""
+    own = (each for each in _WRITTEN if state_named(each, states) == name)
+    return next(own, name)
 
 
 def _weight(config: TableConfig, given: Any) -> np.ndarray:
@@ -150,7 +248,7 @@ def _states_by_table(
 def _state_of(config: TableConfig, key: str, last: str) -> tuple[str, str]:
     """Returns our name and the dtype of a state; ValueError if there is none."""
     kept = config.states
-    name = next((n for n in (*_ALIASES.get(last, ()), last) if n in kept), None)
+    name = state_named(last, kept)
     if name is None:
         known = "" if last in _ALIASES else f" Known are {[*_ALIASES, *_UPDATES]}."
         raise ValueError(
@@ -159,6 +257,11 @@ def _state_of(config: TableConfig, key: str, last: str) -> tuple[str, str]:
             f"state out.{known}"
         )
     return name, kept[name].dtype
+
+
+def state_named(theirs: str, kept: Iterable[str]) -> str | None:
+    """Returns our name of a state of torch's, TorchRec's or FBGEMM's; None: unknown."""
+    return next((n for n in (*_ALIASES.get(theirs, ()), theirs) if n in kept), None)
 
 
 def _updates(key: str, value: Any) -> int:

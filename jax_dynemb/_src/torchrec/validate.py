@@ -63,6 +63,38 @@ def validate(kjt: Any) -> bool:
     return True
 
 
+def check_bounds(collection: Any, kjt: Any) -> None:
+    """Refuses ids that are no row numbers of their tables, as FBGEMM's FATAL mode does.
+
+    On the host, before the step: ids are hash keys here, so the tables would take them.
+    -1 is padding, and passes there too.
+
+    Args:
+      collection: an ``EmbeddingBagCollection`` or ``EmbeddingCollection``.
+      kjt: a KeyedJaggedTensor with its features.
+
+    Raises:
+      IndexError: an id is below -1, or its config's ``num_embeddings`` or more.
+      TypeError: under jit.
+    """
+    if is_traced(kjt._values):
+        raise TypeError(
+            "check_bounds reads ids on the host, so it cannot stand inside jit: call "
+            "it on the batch before the step."
+        )
+    sizes = {config.name: config.num_embeddings for config in collection._shown}
+    for route in collection.routes:
+        ids = shown(np.asarray(kjt[route.feature]._values))
+        wrong = ids[(ids < -1) | (ids >= sizes[route.table])]
+        if wrong.size:
+            raise IndexError(
+                f"feature '{route.feature}' has {wrong.size} ids outside of table "
+                f"'{route.table}' of {sizes[route.table]} rows, such as {wrong[0]}: "
+                "give the table more num_embeddings, or leave check_bounds out, since "
+                "it holds any id."
+            )
+
+
 def check_inverse(layout: Layout, inverse: Any) -> Any:
     """Refuses inverse indices, integers [F, B], that name no bag of their key.
 

@@ -4,9 +4,6 @@
 
 from jax_dynemb._src.tt.config import TTConfig as TTConfig
 from jax_dynemb._src.tt.decompose import decompose as decompose
-from jax_dynemb._src.tt.fbtt_state import from_fbtt as from_fbtt
-from jax_dynemb._src.tt.fbtt_state import holds_sums as holds_sums
-from jax_dynemb._src.tt.fbtt_state import to_fbtt as to_fbtt
 from jax_dynemb._src.tt.full_weight import full_weight as full_weight
 from jax_dynemb._src.tt.initializers import CoreInitializer as CoreInitializer
 from jax_dynemb._src.tt.initializers import approx_uniform as approx_uniform
@@ -32,10 +29,13 @@ from jax_dynemb._src.tt.moments import check_moments as check_moments
 from jax_dynemb._src.tt.moments import digest_of as digest_of
 from jax_dynemb._src.tt.moments import fitting as fitting
 from jax_dynemb._src.tt.moments import only_if as only_if
-from jax_dynemb._src.tt.numbers import without_strangers as without_strangers
 from jax_dynemb._src.tt.optimizers import core_optimizer as core_optimizer
+from jax_dynemb._src.tt.rows import without_strangers as without_strangers
 from jax_dynemb._src.tt.shapes import suggested_shapes as suggested_shapes
 from jax_dynemb._src.tt.state import COUNTERS as COUNTERS
 from jax_dynemb._src.tt.state import TTResidual as TTResidual
 from jax_dynemb._src.tt.state import TTState as TTState
+from jax_dynemb._src.tt.torch_state import from_fbtt as from_fbtt
+from jax_dynemb._src.tt.torch_state import holds_sums as holds_sums
+from jax_dynemb._src.tt.torch_state import to_fbtt as to_fbtt
 from jax_dynemb._src.tt.torch_state import to_torch as to_torch

@@ -20,15 +20,10 @@ from jax_dynemb._src import ops
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """Describes a product: its static part.
+    """Describes a product: its static part."""
 
-    Attributes:
-      rank: K, the rank at the cut.
-      compute_dtype: see ``TTConfig``.
-    """
-
-    rank: int
-    compute_dtype: str
+    rank: int  # K, the rank at the cut
+    compute_dtype: str  # see ``TTConfig``
 
 
 def einsum(formula: str, compute_dtype: str, *arrays: jax.Array) -> jax.Array:
@@ -48,9 +43,8 @@ def einsum(formula: str, compute_dtype: str, *arrays: jax.Array) -> jax.Array:
 def half_prefixes(left: jax.Array, right: jax.Array) -> jax.Array:
     """Multiplies prefixes out in bfloat16, and sums in float32.
 
-    Factors are float32 [A0, M0, rank] and [rank, A1, M1 * K], the product bfloat16 [A0,
-    M0, A1, M1 * K]. Gradients of both factors are float32: autodiff would round them to
-    the dtype of the product.
+    Factors float32 [A0, M0, rank] and [rank, A1, M1 * K] make [A0, M0, A1, M1 * K].
+    Their gradients are float32: autodiff would round them to the product's dtype.
     """
     return _half_product("aqk,kbs->aqbs", left, right, jnp.bfloat16)
 
@@ -83,19 +77,12 @@ def contract(
     starts: jax.Array,
     of_suffix: jax.Array,
 ) -> jax.Array:
-    """Multiplies factors row by row.
+    """Multiplies factors row by row: [rows, M0 * M1 * N] in the prefixes' dtype.
 
-    Args:
-      product: its static part.
-      prefix: float32 or bfloat16 [A0, M0, A1, M1 * K], see ``ops.pair_rows``.
-      suffix: float32[B, K * N]; rounded to the dtype of the prefixes.
-      starts: int32[A0 * A1 + 1], the first row of each prefix; rows behind the last are
-        undefined.
-      of_suffix: int32[rows], below B, or -1 where there is no row; no pair of factors
-        occurs twice.
-
-    Returns:
-      [rows, M0 * M1 * N] in the dtype of the prefixes.
+    ``prefix`` is float32 or bfloat16 [A0, M0, A1, M1 * K], see ``ops.pair_rows``;
+    ``suffix`` float32[B, K * N], rounded to that. ``starts`` is int32[A0 * A1 + 1], the
+    first row of each prefix; rows behind the last are undefined. ``of_suffix`` is
+    int32[rows], -1 where there is no row; no pair of factors occurs twice.
     """
     return _rows(product, prefix, suffix, starts, of_suffix)
 

@@ -28,10 +28,9 @@ WORDS = _NONCES + 2 * _RING
 
 @jax.jit
 def first_counters(run: Any, seed: Any) -> jax.Array:
-    """Makes the counters of a state that has counted nothing, uint32[WORDS].
+    """Makes counters uint32[WORDS] of a run uint32[3, 2] and a seed uint32[2].
 
-    ``run`` is uint32[3, 2], see ``new_run``, and the seed uint32[2]. A compiled
-    ``init`` has one run for all of its seeds.
+    A compiled ``init`` has one run for all of its seeds.
     """
     words, seed = jnp.asarray(run).reshape(6), jnp.asarray(seed)
     chain = _mixed(words[4] ^ seed[0] * 3 ^ seed[1] * 5)
@@ -74,15 +73,7 @@ def digest(*arrays: jax.Array | None) -> jax.Array:
 
 @jax.jit
 def looked_up(counters: jax.Array, given: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Counts a training lookup.
-
-    Args:
-      counters: uint32[WORDS].
-      given: the digest of what was looked up.
-
-    Returns:
-      Its stamp, uint32[1, 8] (core/stamp.h), and the new counters.
-    """
+    """Counts a training lookup by its digest: stamp uint32[1, 8] and counters."""
     earlier = counters[_MOMENT]
     moment, chain = earlier + 1, _mixed(counters[_CHAIN] + given)
     before = jax.lax.dynamic_slice(counters, [_place(earlier)], [2])
@@ -96,12 +87,7 @@ def looked_up(counters: jax.Array, given: jax.Array) -> tuple[jax.Array, jax.Arr
 
 @jax.jit
 def updated(counters: jax.Array, given: jax.Array) -> jax.Array:
-    """Counts an update: later lookups differ from those of a branch without it.
-
-    Args:
-      counters: uint32[WORDS].
-      given: the digest of its gradients.
-    """
+    """Counts an update by a digest: later lookups differ from those without it."""
     chain = _mixed(counters[_CHAIN] + ~given)
     return jnp.where(jnp.arange(WORDS) == _CHAIN, chain, counters)
 
@@ -116,12 +102,9 @@ def cleared(counters: jax.Array) -> jax.Array:
 
 
 def restored(counters: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    """Begins the next segment of a state that was restored.
+    """Begins the next segment of counters uint32[WORDS]; ``drawn`` is of ``new_run``.
 
-    Args:
-      counters: uint32[WORDS]. Those of an earlier version have zeros for their run: it
-        becomes the drawn one.
-      drawn: of this restore, see ``new_run``.
+    Those of an earlier version have zeros for their run: it becomes the drawn one.
     """
     new, words = np.array(counters), np.ascontiguousarray(drawn).reshape(6)
     if not new[_RUN].any():

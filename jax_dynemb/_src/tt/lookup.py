@@ -18,10 +18,9 @@ from jax_dynemb._src.seed import seed_words, table_seed
 from jax_dynemb._src.tt import lineage as _lineage
 from jax_dynemb._src.tt.config import TTConfig
 from jax_dynemb._src.tt.moments import check_moments, digest_of, fitting, only_if
-from jax_dynemb._src.tt.numbers import NO_ROW, Numbers, numbers_of
 from jax_dynemb._src.tt.optimizers import core_optimizer
 from jax_dynemb._src.tt.pool import pool
-from jax_dynemb._src.tt.rows import distinct_of, rows_of
+from jax_dynemb._src.tt.rows import NO_ROW, Numbers, distinct_of, numbers_of, rows_of
 from jax_dynemb._src.tt.state import Cores, TTResidual, TTState
 
 
@@ -164,17 +163,7 @@ def apply_gradients(
 def update_cores(
     config: TTConfig, state: TTState, gradients: Cores, hyper: Mapping[str, Any]
 ) -> TTState:
-    """Updates the cores by their gradients.
-
-    Args:
-      config: of the table.
-      state: its arrays.
-      gradients: in the shapes of the cores.
-      hyper: hyper-parameters instead of those in the optimizer, by name.
-
-    Raises:
-      ValueError: the config has no optimizer.
-    """
+    """Updates the cores; ``hyper`` overrides numbers. ValueError without optimizer."""
     if config.optimizer is None:
         raise ValueError(
             f"Table '{config.name}' has no optimizer: give TTConfig one, such as "
@@ -199,11 +188,7 @@ def only_finite(d_rows: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def check_gradient(config: TTConfig, rows_shape: tuple[int, ...], d_rows: Any) -> None:
-    """Refuses gradients of another shape than the rows.
-
-    Raises:
-      ValueError: with both shapes.
-    """
+    """Refuses gradients of another shape than the rows; the ValueError has both."""
     expected = (*rows_shape, config.dim)
     if jnp.shape(d_rows) != expected:
         raise ValueError(

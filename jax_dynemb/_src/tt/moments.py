@@ -13,7 +13,7 @@ import numpy as np
 from jax_dynemb._src.ops import check_rows, fit_together, is_readable
 from jax_dynemb._src.tt import lineage as _lineage
 from jax_dynemb._src.tt.config import TTConfig
-from jax_dynemb._src.tt.numbers import Numbers
+from jax_dynemb._src.tt.rows import Numbers
 from jax_dynemb._src.tt.state import TTResidual, TTState
 
 
@@ -33,11 +33,7 @@ def fitting(state: TTState, residuals: Sequence[TTResidual]) -> jax.Array:
 def check_moments(
     config: TTConfig, state: TTState, residuals: Sequence[TTResidual], call: str
 ) -> None:
-    """Refuses residuals of another state, where both can be read.
-
-    Raises:
-      ValueError: with what to pass.
-    """
+    """Refuses residuals of another state, where both can be read, with what to pass."""
     stamps = _stamps(residuals)
     if not stamps or not all(map(is_readable, (state.counters, *stamps))):
         return
@@ -47,14 +43,7 @@ def check_moments(
 
 
 def only_if(fits: jax.Array, new: TTState, old: TTState, rows: jax.Array) -> TTState:
-    """Returns the new state, or the old one with rows counted as lost.
-
-    Args:
-      fits: bool[].
-      new: after the update.
-      old: before it.
-      rows: uint32[], how many have gradients.
-    """
+    """Returns the new state if it fits, else the old one with rows uint32[] as lost."""
     chosen = jax.tree.map(lambda a, b: jnp.where(fits, a, b), new, old)
     return chosen.counted(lost_updates=jnp.where(fits, jnp.uint32(0), rows))
 

@@ -1,34 +1,39 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a table from its cores."""
+"""Numbers of the rows that ids have, and rows of a table from its cores."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jax_dynemb._src import ops
-from jax_dynemb._src.ops import Distinct
+from jax_dynemb._src.jagged import Jagged
+from jax_dynemb._src.ops import (
+    Distinct,
+    as_words,
+    bucket_of,
+    hash_words,
+    id_array,
+    is_padding,
+)
+from jax_dynemb._src.tt.config import TTConfig
 from jax_dynemb._src.tt.contract import Product, contract, einsum, half_prefixes
-from jax_dynemb._src.tt.numbers import NO_ROW
 
 # A prefix has at least the columns of one tile of a tensor core's product.
 _TILE = 16
 
 
 class _Split(NamedTuple):
-    """Where the cores of a table are cut into prefixes and suffixes.
+    """Where the cores of a table are cut into prefixes and suffixes."""
 
-    Attributes:
-      cut: how many cores a prefix has.
-    """
-
-    cut: int
+    cut: int  # how many cores a prefix has
     prefixes: int
     suffixes: int
 
@@ -47,10 +52,7 @@ class _Split(NamedTuple):
 
 
 def distinct_of(shapes: Sequence[tuple[int, ...]], numbers: jax.Array) -> Distinct:
-    """Finds the distinct rows of a batch, and where those of each prefix begin.
-
-    ``numbers`` is uint32[n], of rows; ``NO_ROW`` where there is none.
-    """
+    """Finds the distinct rows of uint32[n], or NO_ROW, and where a prefix begins."""
     limit = math.prod(shape[0] for shape in shapes)
     if len(shapes) == 1:
         return ops.distinct(numbers, limit=limit, prefixes=0, suffixes=1)
@@ -64,16 +66,10 @@ def distinct_of(shapes: Sequence[tuple[int, ...]], numbers: jax.Array) -> Distin
 def rows_of(
     cores: Sequence[jax.Array], some: Distinct, compute_dtype: str
 ) -> jax.Array:
-    """Makes the rows of distinct numbers; differentiable in the cores.
+    """Makes rows from cores float32[p_t, R_t, q_t, R_{t+1}], where R_0 = 1.
 
-    Args:
-      cores: float32[p_t, R_t, q_t, R_{t+1}], the first with R_0 = 1.
-      some: the numbers, as ``distinct_of`` finds them.
-      compute_dtype: see ``TTConfig``.
-
-    Returns:
-      [n, prod(q) * R_T]: bfloat16 if the products are and a GPU has kernels for these
-      sizes, else float32.
+    Differentiable in the cores. Returns [n, prod(q) * R_T]: bfloat16 if the products
+    are and a GPU has kernels for these sizes, else float32.
     """
     if len(cores) == 1:
         (core,) = cores
@@ -113,10 +109,7 @@ def _prefixes_that_occur(
 
 
 def _starts(ranks: jax.Array, count: jax.Array) -> jax.Array:
-    """Finds the first row of each prefix, [n + 1]; behind the last the number of rows.
-
-    ``ranks`` is int32[n], of the prefix of each row, ascending; n behind the last row.
-    """
+    """Finds each prefix's first row, [n + 1], of ascending ``ranks`` int32[n]."""
     n = ranks.shape[0]
     if ops.is_symbolic(n):  # a search has as many steps as n has bits
         ends = jnp.broadcast_to(count, (n + 1,))
@@ -136,11 +129,7 @@ def _may_be_half(cores: Sequence[jax.Array], split: _Split) -> bool:
 def _every_prefix(
     cores: Sequence[jax.Array], compute_dtype: str, half: bool
 ) -> jax.Array:
-    """Multiplies all prefixes out, in the order that a product of matrices has.
-
-    Returns [A0, M0, A1, M1 * K], where A1 and M1 are of the last core; bfloat16 if
-    ``half``, else float32.
-    """
+    """Multiplies all prefixes out: [A0, M0, A1, M1 * K], A1 and M1 of the last core."""
     *before, last = cores
     p, rank, *_ = last.shape
     if not before:
@@ -185,3 +174,48 @@ def _cut(shapes: Sequence[tuple[int, ...]]) -> int:
         if work < best:
             best, choice = work, cut
     return choice
+
+
+# The number of an id that has no row; it is above all others.
+NO_ROW = 0xFFFF_FFFF
+
+
+class Numbers(NamedTuple):
+    """Holds what is known of each id of a call."""
+
+    rows: jax.Array  # uint32[n], the number of its row, or NO_ROW
+    padding: jax.Array  # bool[n], whether it is -1
+    outside: jax.Array  # uint32[], how many ids are neither padding nor rows
+
+    @property
+    def found(self) -> jax.Array:
+        """bool[n], whether each id has a row."""
+        return self.rows != jnp.uint32(NO_ROW)
+
+
+def without_strangers(config: TTConfig, feature: str, ids: Any) -> Any:
+    """Replaces ids, in any form that a lookup takes, by padding if they have no row."""
+    if isinstance(ids, Jagged):
+        values = without_strangers(config, feature, ids.values)
+        return dataclasses.replace(ids, values=values)
+    array, shape = id_array(config, feature, ids)
+    if config.ids == "hash":
+        return array
+    found = numbers_of(config, array.reshape(-1, *array.shape[len(shape) :])).found
+    found = found.reshape(*shape, *[1] * (array.ndim - len(shape)))
+    return jnp.where(found, array, ~jnp.zeros((), array.dtype))
+
+
+def numbers_of(config: TTConfig, ids: jax.Array) -> Numbers:
+    """Finds the row of each id."""
+    words = as_words(ids)
+    padding = is_padding(words)
+    low, high = words[:, 0], words[:, 1]
+    if config.ids == "hash":
+        rows = bucket_of(*hash_words(words, config.hash_seed), config.num_rows)
+        inside = ~padding
+    else:
+        rows = low
+        inside = (high == 0) & (low < jnp.uint32(config.num_embeddings))
+    outside = jnp.sum(~inside & ~padding, dtype=jnp.uint32)
+    return Numbers(jnp.where(inside, rows, jnp.uint32(NO_ROW)), padding, outside)

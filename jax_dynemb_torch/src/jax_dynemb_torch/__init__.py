@@ -11,5 +11,7 @@ from jax_dynemb_torch._integrity import DamagedFileError as DamagedFileError
 from jax_dynemb_torch._source import Source as Source
 from jax_dynemb_torch._source import load as load
 from jax_dynemb_torch._source import table_names as table_names
+from jax_dynemb_torch._subscriber import Subscriber as Subscriber
+from jax_dynemb_torch._subscriber import Version as Version
 from jax_dynemb_torch._tensor_train import TTEmbeddingBag as TTEmbeddingBag
 from jax_dynemb_torch._version import __version__ as __version__

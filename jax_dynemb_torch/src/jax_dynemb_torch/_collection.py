@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 
 from jax_dynemb_torch._embedding import DynamicEmbeddingBag, as_ids, bag_ends, only_bags
+from jax_dynemb_torch._snapshot import Snapshot
 from jax_dynemb_torch._source import load, table_names
 
 
@@ -90,6 +92,23 @@ class EmbeddingBagCollection(nn.Module):
                     names, _pool(table, [bags[n] for n in names]), strict=True
                 )
         return {name: pooled[name] for name in bags}
+
+    def with_snapshots(
+        self, snapshots: Mapping[str, Snapshot]
+    ) -> EmbeddingBagCollection:
+        """Returns a collection of the same features over other rows; this one stays.
+
+        Args:
+          snapshots: by table; other tables keep what they have.
+        """
+        new = copy.copy(self)
+        new._modules = dict(self._modules)
+        bags: Any = [bag for bag in self.bags]
+        new.bags = nn.ModuleList(
+            bag.at(snapshots[bag.name]) if bag.name in snapshots else bag
+            for bag in bags
+        )
+        return new
 
     def apply_delta(self, path: str | Path) -> None:
         """Takes the deltas in a directory over, as ``DynamicEmbeddingBag`` does.

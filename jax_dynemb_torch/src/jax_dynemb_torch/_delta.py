@@ -94,17 +94,17 @@ def read_delta(
             "belongs to another export. Apply them in order, or load a new export."
         )
     file = open_file(path, delta=True)
-    keys, rows, removed = _tensors(file, table, dim)
     newest = until if file.until is None else file.until
-    # Copied: the file may be deleted or written again while the rows are served.
-    copies = keys.clone(), rows.float().clone(), removed.clone()
-    return Delta(*copies, newest, file.header.link)
+    return Delta(*changes_in(file, table, dim), newest, file.header.link)
 
 
-def _tensors(
+def changes_in(
     file: TensorFile, table: str, dim: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Keys, rows and removed keys, which fit together."""
+    """Keys, float32 rows and removed keys, which fit together.
+
+    They are copies, since a file may go or be written again while its rows are served.
+    """
     keys, rows = file.header.tensor("keys"), file.header.tensor("rows")
     if rows.shape[1:] != (dim,):
         raise ValueError(
@@ -116,11 +116,17 @@ def _tensors(
     if not whole or removed.dim() != 1 or keys.shape != rows.shape[:1]:
         problem = f"its keys, {keys.dtype}{list(keys.shape)}, do not fit its rows"
         raise DamagedFileError(file.path, problem)
-    if rows.dtype not in ("F32", "BF16", "F16"):
+    scaled = rows.dtype == "I8"
+    if not scaled and rows.dtype not in ("F32", "BF16", "F16"):
         raise DamagedFileError(file.path, f"its rows are {rows.dtype}")
+    if scaled and file.header.tensor("scales").shape != keys.shape:
+        raise DamagedFileError(file.path, "its scales do not fit its rows")
     check_keys(file.path, "keys", file.tensors["keys"])
     check_keys(file.path, "removed", removed)
     if torch.isin(removed, file.tensors["keys"]).any():
         problem = "it has a key that is changed and removed at once"
         raise DamagedFileError(file.path, problem)
-    return file.tensors["keys"], file.tensors["rows"], removed
+    decoded = file.tensors["rows"].float()
+    if scaled:
+        decoded = decoded * file.tensors["scales"].float().unsqueeze(1)
+    return file.tensors["keys"].clone(), decoded.clone(), removed.clone()

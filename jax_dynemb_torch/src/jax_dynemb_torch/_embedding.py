@@ -4,15 +4,21 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
+from jax_dynemb_torch._snapshot import Snapshot
 from jax_dynemb_torch._source import Source, load, with_deltas
 from jax_dynemb_torch._table import PADDING
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
 class _TableModule(nn.Module):
@@ -69,6 +75,12 @@ class _TableModule(nn.Module):
                     f"new one have {loaded.snapshot.base.dim}. Make a new module."
                 )
             self.snapshot = loaded.snapshot.moved(self.snapshot.base.keys.device)
+
+    def at(self, snapshot: Snapshot) -> Self:
+        """Returns a module like this one over other rows of the same table."""
+        new = copy.copy(self)
+        new._modules = self._modules | {"snapshot": snapshot}
+        return new
 
     def __getstate__(self) -> dict:
         state = self.__dict__.copy()

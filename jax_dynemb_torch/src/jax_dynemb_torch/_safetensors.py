@@ -18,6 +18,7 @@ from jax_dynemb_torch._integrity import (
     Fields,
     Header,
     read_delta_header,
+    read_header,
     read_table_header,
     verify,
 )
@@ -34,6 +35,13 @@ _DTYPES = {
     "I32": torch.int32,
     "I8": torch.int8,
     "U8": torch.uint8,
+    # Of dense parameters only:
+    "F64": torch.float64,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "I16": torch.int16,
+    "U16": torch.uint16,
+    "BOOL": torch.bool,
 }
 
 
@@ -94,19 +102,23 @@ class TensorFile:
         return _tensor(self.mapped, first.dtype, shape, places[names[0]].begin)
 
 
-def open_file(path: Path, *, delta: bool = False, check: bool = True) -> TensorFile:
+def open_file(
+    path: Path, *, delta: bool = False, dense: bool = False, check: bool = True
+) -> TensorFile:
     """Maps a file.
 
     Args:
       path: of the file.
       delta: whether it should be a delta, not a whole table.
+      dense: whether it has tensors of no table.
       check: read it once and compare it with its checksums.
 
     Raises:
       DamagedFileError: it is not a file of jax_dynemb, of a newer version, or not as it
         was written.
     """
-    header = read_delta_header(path) if delta else read_table_header(path)
+    read = read_delta_header if delta else read_header if dense else read_table_header
+    header = read(path)
     unknown = {t.dtype for t in header.tensors.values()} - _DTYPES.keys()
     if unknown:
         raise DamagedFileError(path, f"it has tensors of the dtypes {sorted(unknown)}")

@@ -4,6 +4,13 @@
 
 from jax_dynemb._src.engines.shard.bucket_stats import BucketStats as BucketStats
 from jax_dynemb._src.engines.shard.bucket_stats import bucket_stats as bucket_stats
+from jax_dynemb._src.engines.shard.changed_rows import ChangedRows as ChangedRows
+from jax_dynemb._src.engines.shard.changed_rows import HostRows as HostRows
+from jax_dynemb._src.engines.shard.changed_rows import copied as copied
+from jax_dynemb._src.engines.shard.changed_rows import (
+    copy_changed_rows as copy_changed_rows,
+)
+from jax_dynemb._src.engines.shard.changed_rows import to_host as to_host
 from jax_dynemb._src.engines.shard.counters import EVENTS as EVENTS
 from jax_dynemb._src.engines.shard.counters import CountedArrays as CountedArrays
 from jax_dynemb._src.engines.shard.counters import counter_totals as counter_totals

@@ -14,7 +14,7 @@ import numpy as np
 
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.config import TableConfig
-from jax_dynemb._src.engines.shard.warnings import warn_of_losses
+from jax_dynemb._src.engines.shard.warnings import refuse_losses, warn_of_losses
 from jax_dynemb._src.ops import TableState, on_host
 
 # Counted in a shard's first row (core/table_ref.h).
@@ -84,12 +84,7 @@ def stats(
     }
     result |= {name: counters[name] for name in _SHOWN}
     warn_of_losses(table, counters)
-    if table.on_full == "error" and counters["refused"] > 0:
-        raise RuntimeError(
-            f"Table '{table.name}' refused {counters['refused']} ids: their buckets "
-            f"are full ({counters['rows']} of {table.num_slots} rows are taken). Raise "
-            "capacity, or use on_full='evict' so that old rows make room."
-        )
+    refuse_losses(table, counters)
     return {f"{table.name}/{name}": value for name, value in result.items()}
 
 

@@ -106,7 +106,7 @@ def _live(
     ops.refuse_packed([table], "export")
     buckets = max(1, min(chunk_buckets or _default_chunk(table), table.local_buckets))
     threshold = jnp.asarray(words_of([min_score])[0])
-    index_only = _index_only(table)
+    alone = index_only(table)
     if table.has_given_scores:  # which the host compares
         threshold = jnp.zeros_like(threshold)
     started = None
@@ -114,7 +114,7 @@ def _live(
         previous, started = started, None
         if first is not None:
             place = jnp.array([first], jnp.int32)
-            started = _index_range(index_only, buckets, state.index, place, threshold)
+            started = _index_range(alone, buckets, state.index, place, threshold)
         if previous is not None:
             keys, scores, slots, count, given = jax.device_get(previous)
             n = int(count[0])
@@ -125,7 +125,7 @@ def _live(
             yield live
 
 
-def _index_only(table: TableSpec) -> TableSpec:
+def index_only(table: TableSpec) -> TableSpec:
     """Returns a spec that tells where the index of a table lies, and nothing else.
 
     It is equal for all tables of a size: these share one compiled program.

@@ -24,20 +24,20 @@ _UNTRAINED = (
 # One id in so many that an evicting table refuses is chance: a bucket in which one
 # lookup has more ids than slots.
 _OFTEN = 1_000
-_FULL = {
-    "warn": (
-        "Table '{name}' refused {refused} ids: their buckets are full ({rows} of "
-        "{slots} rows are taken). Raise capacity, or use on_full='evict' so that old "
-        "rows make room."
-    ),
-    "evict": (
-        "Table '{name}' refused {refused} ids although it evicts, of {ids} that were "
-        "looked up: they read their initial rows and are not trained. Rows that the "
-        "same call uses make no room, nor do pinned and held ones, and an id has one "
-        "bucket of 128 rows. Raise capacity, now {slots}, to several times the "
-        "different ids of a batch, or split the batch."
-    ),
-}
+_REFUSING = (
+    "Table '{name}' refused {refused} ids: their buckets are full ({rows} of {slots} "
+    "rows are taken). Raise capacity, or use on_full='evict' so that old rows make "
+    "room."
+)
+_EVICTING = (
+    "Table '{name}' refused {refused} ids although it evicts, of {ids} that were "
+    "looked up: they read their initial rows and are not trained. Rows that the "
+    "same call uses make no room, nor do pinned and held ones, and an id has one "
+    "bucket of 128 rows. Raise capacity, now {slots}, to several times the "
+    "different ids of a batch, or split the batch."
+)
+_WARNS = {"warn": _REFUSING, "evict": _EVICTING}
+_RAISES = {"error": _REFUSING, "evict_or_error": _EVICTING}
 # How many ids each table had refused at its latest warning.
 _refused: dict[str, int] = {}
 
@@ -83,14 +83,29 @@ def _warn_of_refused(table: TableConfig, counters: Mapping[str, int]) -> None:
     before = _refused.get(name, 0)
     if refused < before:  # another table of the name, or a cleared one
         before = 0
-    if table.on_full not in _FULL or refused == 0 or refused < 2 * before:
+    if table.on_full not in _WARNS or refused == 0 or refused < 2 * before:
         return
     if table.on_full == "evict" and refused * _OFTEN <= ids:
         return
     _refused[name] = refused
-    rows, slots = counters["rows"], table.num_slots
-    text = _FULL[table.on_full]
-    _warn(text.format(name=name, refused=refused, ids=ids, rows=rows, slots=slots))
+    _warn(_said(_WARNS[table.on_full], table, counters))
+
+
+def refuse_losses(table: TableConfig, counters: Mapping[str, int]) -> None:
+    """Raises RuntimeError if a table has refused ids that shall not be lost.
+
+    Args:
+      table: its config.
+      counters: of it, by name.
+    """
+    if table.on_full in _RAISES and counters["refused"] > 0:
+        raise RuntimeError(_said(_RAISES[table.on_full], table, counters))
+
+
+def _said(text: str, table: TableConfig, counters: Mapping[str, int]) -> str:
+    ids, slots = counters["hits"] + counters["misses"], table.num_slots
+    numbers = {name: counters[name] for name in ("refused", "rows")}
+    return text.format(name=table.name, ids=ids, slots=slots, **numbers)
 
 
 def _warn(text: str) -> None:

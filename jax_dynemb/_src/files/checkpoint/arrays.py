@@ -25,12 +25,7 @@ _BFLOAT16 = "bfloat16"  # which NumPy alone does not know
 
 
 class StoredArray:
-    """Reads one array of a checkpoint, named by its path, joined by "/".
-
-    Raises:
-      DamagedFileError: its description can not be, or a chunk is missing or has
-        another size than the description says.
-    """
+    """Reads an array of a checkpoint by its path; DamagedFileError if it is damaged."""
 
     def __init__(self, step_directory: Path, name: str):
         # orbax writes a directory for each array; before, it wrote one store for all.
@@ -91,10 +86,7 @@ class StoredArray:
 
 
 def check_array(path: Path, expected: np.dtype | None = None) -> Grid:
-    """Refuses an array whose chunks are missing, compressed or of other sizes.
-
-    ``expected`` is the dtype of its numbers, where that is known.
-    """
+    """Refuses missing, compressed or odd chunks, and numbers of another dtype."""
     fields = read_json(path / DESCRIPTION)
     shape, chunks = fields.wholes("shape"), fields.wholes("chunks")
     dtype = fields.text("dtype")
@@ -130,10 +122,7 @@ def check_array(path: Path, expected: np.dtype | None = None) -> Grid:
 
 
 def check_like(path: Path, like: Any) -> None:
-    """Compares an array like ``check_array``, and its shape and dtype with a target.
-
-    Of a random key or of plain Python nothing is compared.
-    """
+    """Does the same, and compares shape and dtype where ``like`` is a plain array."""
     known = isinstance(like, jax.ShapeDtypeStruct | np.ndarray)
     if not known or jnp.issubdtype(like.dtype, jax.dtypes.extended):
         check_array(path)

@@ -4,25 +4,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path as FilePath
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
 from jax_dynemb._src.engines import States
 from jax_dynemb._src.engines.shard import PACKED, counter_values, set_counters
-from jax_dynemb._src.files.checkpoint import stored as _stored
 from jax_dynemb._src.files.checkpoint import tree as _tree
+from jax_dynemb._src.files.checkpoint.stored import Saved
 from jax_dynemb._src.files.checkpoint.tree import Path, Place
 from jax_dynemb._src.files.live import warn_of_loss
-from jax_dynemb._src.rows import Exported, part
+from jax_dynemb._src.rows import part
 from jax_dynemb._src.store_identity import check_commit, identity_at, identity_noted
 from jax_dynemb._src.store_tier import StoreTier
-from jax_dynemb._src.stores import Layout, Store
+from jax_dynemb._src.stores import Layout, Store, rows_of_store
 from jax_dynemb._src.table import Tables, insert_chunks
-
-_AT_ONCE = 1 << 16
 
 
 class Commits(Protocol):
@@ -39,10 +36,7 @@ class Commits(Protocol):
 def commit(
     feed: Commits | None, tree: Any, places: Mapping[Path, Place], step: int
 ) -> dict[str, str]:
-    """Commits the stores below a tree's tables; tags by the spelled path of each.
-
-    ValueError if there are stores and no feed, or the feed is of other tables.
-    """
+    """Commits the stores below a tree's tables, by path; ValueError without a feed."""
     below = {at: p for at, p in places.items() if has_store(p)}
     if not below and feed is None:
         return {}
@@ -68,29 +62,23 @@ def commit(
 
 
 def open_commits(
-    folder: FilePath,
-    fields: Mapping[str, Any],
-    stores: Mapping[str, Store] | None,
-    places: Mapping[Path, Place],
+    saved: Saved, stores: Mapping[str, Store] | None, places: Mapping[Path, Place]
 ) -> dict[Path, Store]:
-    """Opens the commits that belong to a checkpoint, once all stores are checked.
+    """Opens a checkpoint's commits, by path, once all stores are checked.
 
-    Returns, by path, the stores of tables that have one now or had one then.
-
-    Raises:
-      FileNotFoundError: a store has no such commit.
-      ValueError: a store is missing, or keeps rows that are not the checkpoint's.
+    FileNotFoundError if a store has no such commit; ValueError if a store is missing,
+    or keeps rows that are not the checkpoint's.
     """
     result, commits = {}, []
     for at, place in places.items():
-        tag = fields.get("stores", {}).get("/".join(at))
+        tag = saved.fields.get("stores", {}).get("/".join(at))
         store = _given_store(stores, place, tag)
         if store is None:
             continue
         result[at] = store
         where = f"The store of table '{place.name}'"
         if tag is not None:
-            stored = _stored.open_table(folder, fields, "/".join(at)).identity
+            stored = saved.table(at).identity
             commits.append((store, tag, stored, where))
         elif len(store.keys()):
             raise ValueError(
@@ -124,18 +112,13 @@ def _given_store(
 
 
 def put_left_out(
-    folder: FilePath,
-    fields: Mapping[str, Any],
-    states: States,
-    place: Place,
-    table: str,
-    store: Store,
+    saved: Saved, states: States, place: Place, table: Path, store: Store
 ) -> str | None:
     """Puts rows without room into the table's store; says so, or returns None."""
     held, count = _keys(place.coll, states, place.name), 0
-    for chunk in _stored.open_table(folder, fields, table).chunks():
+    for chunk in saved.table(table).chunks():
         left = part(chunk, ~np.isin(chunk.keys, held))
-        stored = store.put(left.keys, store.layout.pack(left), fields["step"])
+        stored = store.put(left.keys, store.layout.pack(left), saved.fields["step"])
         count += len(left.keys)
         if not stored.all():
             raise RuntimeError(
@@ -150,17 +133,14 @@ def put_left_out(
 
 
 def bring_up(states: States, place: Place, store: Store) -> tuple[Any, str]:
-    """Inserts all rows of a store into a table that has no store below it now.
-
-    The arrays in ``states`` are donated. Returns the new arrays, and a sentence.
-    """
+    """Inserts all rows of a store into a table without one; donates its arrays."""
     coll, name = place.coll, place.name
     held = _keys(coll, states, name)
     keys = store.keys()
     keys = keys[~np.isin(keys, held)]
     arrays, own = coll.state_name(name), coll.hash_engine.counter_rows(name)
     clock = counter_values(coll.hash_engine.counted(states, name))["clock"]
-    new = insert_chunks(coll, name, states[arrays], _chunks(store, keys))
+    new = insert_chunks(coll, name, states[arrays], rows_of_store(store, keys))
     if _latest(store, keys, place) <= clock:  # no lookup has come since
         new = set_counters(new, {"clock": clock}, own)
     there = np.isin(keys, _keys(coll, {arrays: new}, name)).sum()
@@ -169,7 +149,7 @@ def bring_up(states: States, place: Place, store: Store) -> tuple[Any, str]:
         sentence += (
             f" {len(keys) - there} found no place in their bucket: raise its capacity."
         )
-        warn_of_loss([sentence])
+        warn_of_loss(sentence)
     return new, sentence
 
 
@@ -179,15 +159,8 @@ def _latest(store: Store, keys: np.ndarray, place: Place) -> int:
         return 0  # its scores are no clocks
     packed = place.config.score_strategy in PACKED
     low = np.uint64(2**32 - 1 if packed else 2**64 - 1)
-    scores = (chunk.scores & low for chunk in _chunks(store, keys))
+    scores = (chunk.scores & low for chunk in rows_of_store(store, keys))
     return max((int(each.max()) for each in scores), default=0)
-
-
-def _chunks(store: Store, keys: np.ndarray) -> Iterator[Exported]:
-    for begin in range(0, len(keys), _AT_ONCE):
-        some = keys[begin : begin + _AT_ONCE]
-        found, packed = store.get(some)
-        yield store.layout.unpack(some[found], packed[found])
 
 
 def _keys(coll: Tables, states: States, name: str) -> np.ndarray:

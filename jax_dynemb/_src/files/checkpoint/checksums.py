@@ -40,10 +40,7 @@ _FIX = "Restore another step (step=...), or copy the file again."
 
 
 def write_checksums(directory: Path) -> None:
-    """Writes the sizes and checksums of all files below, and of itself.
-
-    Files whose entries were left here (``leave_entries``) are not read again.
-    """
+    """Writes sizes and checksums of all files; ``leave_entries`` has read some."""
     entries: dict[str, Any] = {}
     for left in directory.glob(_LEFT.format("*")):
         entries |= read_json(left)
@@ -66,8 +63,7 @@ def verify_checksums(
     """Reads every file and compares; of several processes each reads a part.
 
     ``later`` says of a name that ``checker`` will see its bytes; ``advance`` counts
-    bytes. DamagedFileError names the file that is missing, altered or without
-    checksums.
+    bytes.
     """
     with of_checkpoint():
         entries = _entries(directory)

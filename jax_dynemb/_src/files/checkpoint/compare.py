@@ -21,46 +21,33 @@ from jax_dynemb._src.rows import Schema
 
 @dataclasses.dataclass
 class Plan:
-    """How each leaf is restored.
+    """How each leaf is restored."""
 
-    Attributes:
-      `directly`: leaves that orbax reads as they are.
-      `donated`: those of them that belong to tables.
-      `again`: tables whose rows are inserted again.
-      `anew`: for each of these, what does not come from the checkpoint: "optimizer",
-        "scores".
-      `emptied`: sketches and logs of tables that begin again.
-      `padded`: counters of earlier versions, with the shapes that they were saved in.
-    """
-
+    # Leaves that orbax reads as they are.
     directly: list[Path] = dataclasses.field(default_factory=list)
+    # Those of them that belong to tables.
     donated: list[Path] = dataclasses.field(default_factory=list)
+    # Tables whose rows are inserted again.
     again: list[Path] = dataclasses.field(default_factory=list)
+    # For each of these, what does not come from the checkpoint: "optimizer", "scores".
     anew: dict[Path, set[str]] = dataclasses.field(default_factory=dict)
+    # Sketches and logs of tables that begin again.
     emptied: list[Path] = dataclasses.field(default_factory=list)
+    # Counters of earlier versions, with the shapes that they were saved in.
     padded: dict[Path, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
 
 
 def plan(
+    saved: Mapping[Path, Schema],
     fields: Mapping[str, Any],
     leaves: Mapping[Path, Any],
     places: Mapping[Path, Place],
     trains: Collection[Path],
     strict: bool,
 ) -> Plan:
-    """Compares a checkpoint with a tree, and plans how each leaf is restored.
-
-    ``trains`` are the counters of tensor trains; ``strict`` is as of ``restore``.
-
-    Raises:
-      ValueError: something can not be restored, or only with ``strict=False``.
-    """
+    """Plans how each leaf is restored; ValueError if ``strict`` or no way allows it."""
     result = Plan()
-    saved = {
-        tuple(path.split("/")): Schema.from_json(schema)
-        for path, schema in fields["tables"].items()
-    }
     _tables_of_one_side(saved, places, strict, result)
     for path in places.keys() & saved.keys():
         _compare_table(path, saved[path], places[path], strict, result)

@@ -73,20 +73,13 @@ def layout_of(fields: Mapping[str, Any]) -> dict[str, int]:
 
 
 class Slots(NamedTuple):
-    """Holds what the index says of the slots of some buckets.
+    """Holds what the index says of the slots of some buckets."""
 
-    Attributes:
-      keys: int64[n].
-      scores: uint64[n], without the bit of a pin.
-      pinned: bool[n].
-      live: bool[n], whether there is a row.
-      clocks: uint64[n], of a customized table: when each row was used last; else None.
-    """
-
-    keys: np.ndarray
-    scores: np.ndarray
-    pinned: np.ndarray
-    live: np.ndarray
+    keys: np.ndarray  # int64[n]
+    scores: np.ndarray  # uint64[n], without the bit of a pin
+    pinned: np.ndarray  # bool[n]
+    live: np.ndarray  # bool[n], whether there is a row
+    # uint64[n], of a customized table: when each row was used last; else None.
     clocks: np.ndarray | None
 
 

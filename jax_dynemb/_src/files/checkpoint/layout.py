@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb._src.files.checkpoint import checksums as _checksums
+from jax_dynemb._src.files.integrity import DamagedFileError
 
 Directory = str | os.PathLike[str]
 
@@ -55,10 +56,7 @@ def latest(directory: Directory) -> int | None:
 
 
 def robbed(directory: Directory) -> list[int]:
-    """Lists the steps that have lost their checksums, in order.
-
-    A checkpoint gets its name together with them, so they were there.
-    """
+    """Lists the steps that lost the checksums they got together with their names."""
     path = resolved(directory)
     if not path.is_dir():
         return []
@@ -100,3 +98,24 @@ def check_no_links(path: Path, step: int, keep: int | None) -> None:
                 f"deletes what they lead to. Move it out of {path}, or copy the "
                 "checkpoint there in its place."
             )
+
+
+def chosen_step(path: Path, step: int | None) -> int:
+    """Finds a complete checkpoint, the latest if None; checksums must be there."""
+    step = None if step is None else whole_step(step)
+    there, lost = steps(path), robbed(path)
+    chosen = max([*there, *lost], default=None) if step is None else step
+    if chosen in lost:
+        item = path / str(chosen) / ITEM
+        with _checksums.of_checkpoint():
+            raise DamagedFileError(item / _checksums.FILE, "it is missing")
+    if not there:
+        raise FileNotFoundError(f"There is no complete checkpoint in {path}.")
+    if step is None:
+        return there[-1]
+    if step not in there:
+        raise FileNotFoundError(
+            f"There is no complete checkpoint of step {step} in {path}; there are "
+            f"{there}."
+        )
+    return step

@@ -146,17 +146,13 @@ def _without_remark() -> Iterator[None]:
 @ocp.args.register_with_handler(Handler, for_save=True)
 @dataclasses.dataclass
 class Save(ocp.args.PyTreeSave):
-    """Holds what ``Handler`` saves: a tree, and the fields of the JSON beside it.
-
-    Attributes:
-      large: the arrays that are written in pieces, with their grids, by the name of
-        their directories.
-      host_bytes: so much of them may be on the host at a time.
-    """
+    """Holds what ``Handler`` saves: a tree, and the fields of the JSON beside it."""
 
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # The arrays that are written in pieces, with their grids, by the name of their
+    # directories.
     large: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    host_bytes: int = 0
+    host_bytes: int = 0  # so much of them may be on the host at a time
 
 
 @ocp.args.register_with_handler(Handler, for_restore=True)
@@ -189,10 +185,9 @@ def save(
     host_bytes: int,
     rows: Mapping[tuple[str, ...], int],
 ) -> None:
-    """Starts to write one checkpoint: nested dicts of leaves, and its JSON's fields.
+    """Starts to write nested dicts of leaves, and the JSON's fields.
 
-    At most ``host_bytes`` of the large arrays are on the host at a time. Arrays in
-    ``rows``, by path, are written up to that row.
+    Arrays in ``rows``, by path, are written up to that row.
     """
     large = {}
     for keys, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:

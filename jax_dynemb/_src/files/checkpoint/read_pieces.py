@@ -36,9 +36,8 @@ def read_pieces(
     check: Check | None,
     rows: Mapping[str, int],
 ) -> dict[str, jax.Array]:
-    """Reads arrays; of those on several devices each reads what it needs.
+    """Reads arrays; ``check`` gets each file's name and bytes, and raises if altered.
 
-    ``check`` receives each file's name and bytes, and raises if they are altered.
     Arrays in ``rows`` have so many rows in the files; zeros follow them.
     """
     with ThreadPoolExecutor(_THREADS, "jax_dynemb_restore") as pool:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
@@ -14,11 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.admission import Frequency
 from jax_dynemb._src.files.checkpoint import below as _below
 from jax_dynemb._src.files.checkpoint import checksums as _checksums
 from jax_dynemb._src.files.checkpoint import compare as _compare
-from jax_dynemb._src.files.checkpoint import counts as _counts
-from jax_dynemb._src.files.checkpoint import fields as _fields
 from jax_dynemb._src.files.checkpoint import layout as _layout
 from jax_dynemb._src.files.checkpoint import pieces as _pieces
 from jax_dynemb._src.files.checkpoint import plain_leaves as _plain_leaves
@@ -32,20 +31,14 @@ from jax_dynemb._src.files.checkpoint.arrays import check_like
 from jax_dynemb._src.files.checkpoint.compare import Plan
 from jax_dynemb._src.files.checkpoint.read_pieces import read_pieces
 from jax_dynemb._src.files.checkpoint.save_tree import wait
+from jax_dynemb._src.files.checkpoint.stored import Saved, arrays_of
 from jax_dynemb._src.files.checkpoint.together import together
-from jax_dynemb._src.files.integrity import DamagedFileError
-from jax_dynemb._src.ops import (
-    TableState,
-    empty_sketch,
-    extended,
-    is_shared,
-    new_run,
-    on_host,
-)
+from jax_dynemb._src.files.checkpoint.tree import Path, Place
+from jax_dynemb._src.ops import empty_sketch, extended, is_shared, new_run, on_host
 from jax_dynemb._src.rows import PIN
 from jax_dynemb._src.spec import TableSpec
 from jax_dynemb._src.stores import Store
-from jax_dynemb._src.table import Tables
+from jax_dynemb._src.table import Tables, with_counter
 from jax_dynemb._src.tt import restored
 
 
@@ -110,88 +103,65 @@ def restore(
       NotImplementedError: a table with a tier is on devices of several processes.
     """
     path = _layout.resolved(directory)
-    step = None if step is None else _layout.whole_step(step)
     wait(path)
-    step = together(functools.partial(chosen_step, path, step))
-    folder = path / str(step)
-    item = folder / _layout.ITEM
-    together(functools.partial(_checksums.check_links, item))
+    step = together(_layout.chosen_step, path, step)
+    item = path / str(step) / _layout.ITEM
+    together(_checksums.check_links, item)
     if verify:
-        of_schema = (item, _layout.SCHEMA_FILE)
-        together(functools.partial(_checksums.verify_file, *of_schema))
-    fields = _fields.read_fields(folder)
+        together(_checksums.verify_file, item, _layout.SCHEMA_FILE)
+    saved = Saved.read(item.parent)
     leaves, how = _tree.flatten(tree)
     places = _tree.find_tables(tree, tables)
-    enough = functools.partial(_room.make_room, folder, fields, leaves, places)
-    room = together(functools.partial(enough, allow_drop, verify))
+    room = together(_room.make_room, saved, leaves, places, allow_drop, verify)
     leaves, places = room.leaves, room.places
     given = _shardings.placed(leaves, places, tables)
     free = _shardings.uncommitted(leaves, places, tables)
     leaves, longer = _uneven.targets(_tiers.targets(given, places), places)
     trains = _tree.train_counters(tree)
-    plan = _compare.plan(fields, leaves, places, trains, strict)
-    below = _below.open_commits(folder, fields, stores, places)
+    plan = _compare.plan(saved.schemas, saved.fields, leaves, places, trains, strict)
+    below = _below.open_commits(saved, stores, places)
     if not allow_drop:
-        _room.check_brought_up(folder, fields, places, below)
+        _room.check_brought_up(saved, places, below)
     for table in plan.again:  # these are filled as they are
-        leaves |= _tiers.as_given(given, places[table])
+        leaves |= places[table].own(given)
     _tree.check_shared(leaves)
-    large = _large(item, fields, leaves, plan, longer)
+    large = _large(saved, leaves, plan, longer)
     if verify:
         later = functools.partial(_is_piece_of, large)
-        together(functools.partial(_checksums.verify_checksums, item, later))
-    _read_directly(folder, leaves, plan, large, longer, verify, room.freed)
+        together(_checksums.verify_checksums, item, later)
+    _read_directly(saved.folder, leaves, plan, large, longer, verify, room.freed)
     leaves = _uneven.as_given(leaves, given, places, plan.directly)
     drawn = new_run(any(map(is_shared, leaves.values())))
     _extend_lineages(leaves, places, plan, drawn)
     for at in trains & set(plan.directly):
         leaves[at] = _like(leaves[at], restored(np.array(on_host(leaves[at])), drawn))
-    _count_pins(folder, fields, leaves, places, plan)
+    _count_pins(saved, leaves, places, plan)
     for path, device in free.items():
         leaves[path] = _shardings.released(leaves[path], device)
     for path in plan.emptied:
         leaves[path] = _begun_again(path, leaves[path], places)
     notes = room.notes + plan.notes
     for table in plan.again:
-        notes += _read_again(folder, fields, leaves, places[table], table, plan, drawn)
+        notes += _read_again(saved, leaves, places[table], table, plan, drawn)
     as_saved = {at: p for at, p in places.items() if at not in plan.again}
     leaves = _tiers.tiered(leaves, given, as_saved)
-    notes += _counts.carry_counts(folder, fields, leaves, places, plan)
+    notes += carry_counts(saved, leaves, places, plan)
     for table, store in below.items():
-        notes += _with_store(folder, fields, leaves, places[table], table, store, plan)
+        notes += _with_store(saved, leaves, places[table], table, store, plan)
     room.take()
     return Restored(step, _tree.unflatten(leaves, how), tuple(notes))
 
 
-def chosen_step(path: FilePath, step: int | None) -> int:
-    """Finds a complete checkpoint, the latest if None; checksums must be there."""
-    there, robbed = _layout.steps(path), _layout.robbed(path)
-    chosen = max([*there, *robbed], default=None) if step is None else step
-    if chosen in robbed:
-        item = path / str(chosen) / _layout.ITEM
-        with _checksums.of_checkpoint():
-            raise DamagedFileError(item / _checksums.FILE, "it is missing")
-    if not there:
-        raise FileNotFoundError(f"There is no complete checkpoint in {path}.")
-    if step is None:
-        return there[-1]
-    if step not in there:
-        raise FileNotFoundError(
-            f"There is no complete checkpoint of step {step} in {path}; there are "
-            f"{there}."
-        )
-    return step
-
-
 def _large(
-    item: FilePath,
-    fields: Mapping[str, Any],
+    saved: Saved,
     leaves: Mapping[_tree.Path, Any],
     plan: Plan,
     longer: Mapping[_tree.Path, Any],
 ) -> dict[str, _tree.Path]:
     """The leaves that are read in pieces, by the name of their directories."""
-    paths = {tuple(path.split("/")) for path in fields.get("pieces", ())} | {*longer}
+    pieces = saved.fields.get("pieces", ())
+    paths = {tuple(path.split("/")) for path in pieces} | {*longer}
+    item = saved.folder / _layout.ITEM
     return {
         _pieces.directory_of(item, path).name: path
         for path in paths
@@ -220,7 +190,7 @@ def _read_directly(
     now = {path: wanted[path] for path in plan.padded}
     for path, shape in plan.padded.items():
         wanted[path] = wanted[path].update(shape=shape)
-    together(functools.partial(_check_arrays, item, wanted))
+    together(_check_arrays, item, wanted)
     check = _checksums.checker(item) if verify else None
     names = {path: name for name, path in large.items()}
 
@@ -231,7 +201,7 @@ def _read_directly(
             name: to.shape[0] for name, to in pieces.items() if large[name] in longer
         }
         pieces |= {name: _abstract(longer[large[name]]) for name in rows}
-        arrays = together(functools.partial(read_pieces, item, pieces, check, rows))
+        arrays = together(read_pieces, item, pieces, check, rows)
         found = {large[name]: array for name, array in arrays.items()}
         found |= _orbax.restore_leaves(folder, some) if some else {}
         for path, value in found.items():
@@ -283,8 +253,7 @@ def _like(leaf: Any, words: np.ndarray) -> Any:
 
 
 def _count_pins(
-    folder: FilePath,
-    fields: Mapping[str, Any],
+    saved: Saved,
     leaves: dict[_tree.Path, Any],
     places: Mapping[_tree.Path, _tree.Place],
     plan: Plan,
@@ -295,7 +264,7 @@ def _count_pins(
         path = (*place.arrays, "counters")
         if path not in plan.padded or plan.padded[path][1] > column:
             continue
-        index = _stored.open_table(folder, fields, "/".join(at)).index()
+        index = saved.table(at).index()
         pinned = sum(int(np.count_nonzero(scores & PIN)) for _, scores in index)
         words = np.array(on_host(leaves[path]))
         own = words.view(np.uint64)[place.coll.hash_engine.counter_rows(place.name)]
@@ -319,8 +288,7 @@ def _abstract(leaf: Any) -> Any:
 
 
 def _read_again(
-    folder: FilePath,
-    fields: Mapping[str, Any],
+    saved: Saved,
     leaves: dict[_tree.Path, Any],
     place: _tree.Place,
     table: _tree.Path,
@@ -328,21 +296,22 @@ def _read_again(
     drawn: np.ndarray,
 ) -> list[str]:
     """Fills one table row by row; its leaves are replaced in ``leaves``."""
-    arrays = place.arrays
-    own = {p: leaf for p, leaf in leaves.items() if p[: len(arrays)] == arrays}
+    own = place.own(leaves)
     # What an optax optimizer stores once has been read; the rest is donated.
     kept = {path: own[path] for path in own.keys() & set(plan.directly)}
-    own |= {path: _copy(leaf) for path, leaf in kept.items()}
-    given: TableState = _stored.state_of(place, list(own.values()))
-    stored = _stored.open_table(folder, fields, "/".join(table))
-    new, notes = _stored.fill(place, given, stored, plan.anew[table], drawn)
+    own |= {
+        path: jax.device_put(np.asarray(leaf), leaf.sharding)
+        for path, leaf in kept.items()
+    }
+    given = _stored.state_of(place, own.values())
+    stored, anew = saved.table(table), plan.anew[table]
+    new, notes = _stored.fill(place, given, stored, anew, drawn)
     leaves |= dict(zip(own, jax.tree.leaves(new), strict=True)) | kept
     return notes
 
 
 def _with_store(
-    folder: FilePath,
-    fields: Mapping[str, Any],
+    saved: Saved,
     leaves: dict[_tree.Path, Any],
     place: _tree.Place,
     table: _tree.Path,
@@ -350,8 +319,8 @@ def _with_store(
     plan: Plan,
 ) -> list[str]:
     """Moves rows where a table has a store now and had none, or the reverse."""
-    own = [path for path in leaves if path[: len(place.arrays)] == place.arrays]
-    arrays = _stored.arrays_of(place, [leaves[path] for path in own])
+    own = place.own(leaves)
+    arrays = _stored.arrays_of(place, own.values())
     name = place.coll.state_name(place.name)
     if not _below.has_store(place):
         new, sentence = _below.bring_up({name: arrays}, place, store)
@@ -359,8 +328,7 @@ def _with_store(
         return [sentence]
     if table not in plan.again:
         return []
-    where = folder, fields, {name: arrays}
-    sentence = _below.put_left_out(*where, place, "/".join(table), store)
+    sentence = _below.put_left_out(saved, {name: arrays}, place, table, store)
     return [] if sentence is None else [sentence]
 
 
@@ -380,5 +348,19 @@ def _begun_again(
     return jax.make_array_from_callback(leaf.shape, leaf.sharding, part)
 
 
-def _copy(leaf: Any) -> Any:
-    return jax.device_put(np.asarray(leaf), leaf.sharding)
+def carry_counts(
+    saved: Saved, leaves: dict[Path, Any], places: Mapping[Path, Place], plan: Plan
+) -> Iterator[str]:
+    """Fills counters in ``leaves`` that were not read as saved; yields what differs."""
+    for at, place in places.items():
+        rule = place.config.admission
+        emptied = at in plan.again or (*place.arrays, "sketch") in plan.emptied
+        if not isinstance(rule, Frequency) or not emptied:
+            continue
+        if at not in saved.schemas:
+            continue
+        own = place.own(leaves)
+        state = arrays_of(place, own.values())
+        state, problems = with_counter(place.coll, place.name, state, saved.table(at))
+        leaves |= dict(zip(own, jax.tree.leaves(state), strict=True))
+        yield from (f"Table '{'/'.join(at)}': {problem}" for problem in problems)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from pathlib import Path as FilePath
 from typing import Any
 
 import jax
@@ -20,8 +19,8 @@ from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.files.checkpoint import below as _below
 from jax_dynemb._src.files.checkpoint import checksums as _checksums
-from jax_dynemb._src.files.checkpoint import stored as _stored
 from jax_dynemb._src.files.checkpoint.layout import ITEM
+from jax_dynemb._src.files.checkpoint.stored import Saved
 from jax_dynemb._src.files.checkpoint.tree import Path, Place
 from jax_dynemb._src.files.live import no_place
 from jax_dynemb._src.rows import Keys, Schema, roomy_capacity, without_place
@@ -33,20 +32,15 @@ _ALLOW = "or pass allow_drop=True to keep those with the highest scores of each 
 
 @dataclasses.dataclass
 class Room:
-    """Holds a tree that has a place for every row.
+    """Holds a tree that has a place for every row."""
 
-    Attributes:
-      leaves: by path; arrays of tables that grow are abstract.
-      places: of the tables, in their new sizes.
-      freed: the arrays that those of larger tables replace.
-      grown: the modules that grow, with their new tables.
-      notes: a sentence for each table that grows.
-    """
-
-    leaves: dict[Path, Any]
-    places: dict[Path, Place]
+    leaves: dict[Path, Any]  # by path; arrays of tables that grow are abstract
+    places: dict[Path, Place]  # of the tables, in their new sizes
+    # The arrays that those of larger tables replace.
     freed: list[jax.Array] = dataclasses.field(default_factory=list)
+    # The modules that grow, with their new tables.
     grown: list[tuple[Any, Tables]] = dataclasses.field(default_factory=list)
+    # A sentence for each table that grows.
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def take(self) -> None:
@@ -56,8 +50,7 @@ class Room:
 
 
 def make_room(
-    folder: FilePath,
-    fields: Mapping[str, Any],
+    saved: Saved,
     leaves: Mapping[Path, Any],
     places: Mapping[Path, Place],
     allow_drop: bool,
@@ -65,12 +58,8 @@ def make_room(
 ) -> Room:
     """Lets tables of modules grow to their sizes in a checkpoint; touches no array.
 
-    ``allow_drop`` leaves all sizes as they are. With ``verify`` keys are compared with
-    their checksums before rows are refused.
-
-    Raises:
-      DamagedFileError: the keys are not those that were written.
-      ValueError: rows would be lost, and the table can not grow here.
+    Where rows would be lost it raises ValueError, after a check of the keys' checksums
+    with ``verify``. ``allow_drop`` leaves all sizes as they are.
     """
     room = Room(dict(leaves), dict(places))
     if allow_drop:
@@ -78,12 +67,13 @@ def make_room(
     due: dict[int, dict[str, int]] = {}
     modules: dict[int, Any] = {}
     for at, place in places.items():
-        table = _Table.of(folder, fields, at, place)
+        table = _Table.of(saved, at, place)
         if table is None or not (slots := table.needed_slots()):
             continue
         if place.module is None or slots > place.config.max_slots:
             if verify:
-                _checksums.verify_checksums(folder / ITEM, _is_no_index)
+                item = saved.folder / ITEM
+                _checksums.verify_checksums(item, lambda name: ".index/" not in name)
             table.refuse(slots)
         else:
             modules[id(place.module)] = place.module
@@ -98,16 +88,13 @@ def make_room(
 
 
 def check_brought_up(
-    folder: FilePath,
-    fields: Mapping[str, Any],
-    places: Mapping[Path, Place],
-    below: Mapping[Path, Store],
+    saved: Saved, places: Mapping[Path, Place], below: Mapping[Path, Store]
 ) -> None:
     """Refuses rows of stores that tables without a store have no place for."""
     for at, store in below.items():
         if _below.has_store(places[at]):
             continue
-        table = _Table.of(folder, fields, at, places[at])
+        table = _Table.of(saved, at, places[at])
         if table is not None and (slots := table.needed_slots(store)):
             table.refuse(slots, store)
 
@@ -116,23 +103,19 @@ def check_brought_up(
 class _Table:
     """A table of a checkpoint, and the one that takes its rows."""
 
-    folder: FilePath
-    fields: Mapping[str, Any]
+    saved: Saved
     at: Path
     place: Place
     schema: Schema
 
     @classmethod
-    def of(
-        cls, folder: FilePath, fields: Mapping[str, Any], at: Path, place: Place
-    ) -> _Table | None:
+    def of(cls, saved: Saved, at: Path, place: Place) -> _Table | None:
         """Opens the table at a path; None without one, or if its rows have a store."""
-        saved = fields["tables"].get("/".join(at))
+        schema = saved.schemas.get(at)
         dynamic = isinstance(place.config, TableConfig)
-        if saved is None or not dynamic or _below.has_store(place):
+        if schema is None or not dynamic or _below.has_store(place):
             return None
-        schema = Schema.from_json(saved)
-        return cls(folder, fields, at, place, schema) if schema.num_buckets else None
+        return cls(saved, at, place, schema) if schema.num_buckets else None
 
     @property
     def slots(self) -> int:
@@ -183,7 +166,7 @@ class _Table:
 
     def _keys(self, store: Store | None) -> Keys:
         """Starts to read the keys of the checkpoint, and of a store below it."""
-        stored = _stored.open_table(self.folder, self.fields, "/".join(self.at))
+        stored = self.saved.table(self.at)
 
         def keys() -> Iterator[np.ndarray]:
             held = [np.empty(0, np.int64)]
@@ -198,10 +181,6 @@ class _Table:
         return keys
 
 
-def _is_no_index(name: str) -> bool:
-    return ".index/" not in name
-
-
 def _grow(room: Room, module: Any, coll: Tables) -> None:
     """Puts the types of larger arrays into a tree, with the shardings of the old."""
     made = jax.eval_shape(coll.init, np.uint32(0))
@@ -209,11 +188,10 @@ def _grow(room: Room, module: Any, coll: Tables) -> None:
     for at, place in room.places.items():
         if place.module is module:
             room.places[at] = dataclasses.replace(place, coll=coll)
-            arrays[place.arrays] = made[coll.state_name(place.name)]
-    for above, new in arrays.items():
-        own = [path for path in room.leaves if path[: len(above)] == above]
-        for path, shape in zip(own, jax.tree.leaves(new), strict=True):
-            old = room.leaves[path]
+            arrays[place.arrays] = place, made[coll.state_name(place.name)]
+    for place, new in arrays.values():
+        own = place.own(room.leaves)
+        for (path, old), shape in zip(own.items(), jax.tree.leaves(new), strict=True):
             if tuple(old.shape) == tuple(shape.shape):
                 continue
             room.leaves[path] = jax.ShapeDtypeStruct(

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
@@ -11,18 +12,18 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
 import jax
 import numpy as np
 
+from jax_dynemb._src.engines import shard
 from jax_dynemb._src.files.checkpoint import below as _below
 from jax_dynemb._src.files.checkpoint import tiers as _tiers
 from jax_dynemb._src.files.checkpoint import tree as _tree
 from jax_dynemb._src.files.checkpoint import uneven as _uneven
-from jax_dynemb._src.files.checkpoint.at_exit import before_threads_end
 from jax_dynemb._src.files.checkpoint.index import index_layout
 from jax_dynemb._src.files.checkpoint.layout import (
     DRAFT,
@@ -32,10 +33,13 @@ from jax_dynemb._src.files.checkpoint.layout import (
     resolved,
     whole_step,
 )
-from jax_dynemb._src.files.checkpoint.leaf_names import check_names
-from jax_dynemb._src.files.checkpoint.losses import warn_of_losses
 from jax_dynemb._src.files.checkpoint.pieces import piece_shape
-from jax_dynemb._src.files.checkpoint.plain_leaves import as_stored, check_leaves
+from jax_dynemb._src.files.checkpoint.plain_leaves import (
+    as_stored,
+    check_leaves,
+    check_names,
+)
+from jax_dynemb._src.files.checkpoint.tree import Path, Place
 from jax_dynemb._src.files.disk import Presence, disk_errors
 from jax_dynemb._src.files.integrity import FORMAT_VERSION
 from jax_dynemb._src.is_whole import is_whole
@@ -182,11 +186,7 @@ def _finished(path: FilePath) -> None:
 
 @contextlib.contextmanager
 def _interrupts(path: FilePath) -> Iterator[None]:
-    """After Ctrl-C, lets the next save begin with a new manager.
-
-    What is complete by then gets its name in the background; half a checkpoint stays
-    a draft, which the new manager deletes.
-    """
+    """After Ctrl-C, lets the next save begin with a manager that deletes drafts."""
     before = set(threading.enumerate())
     try:
         yield
@@ -226,10 +226,7 @@ def _end_manager(path: FilePath, alone: bool) -> None:
 
 
 def _remove_drafts(path: FilePath) -> None:
-    """Deletes what an interrupted save began, once its threads have ended.
-
-    Those of pools stay, and may write for a moment.
-    """
+    """Deletes what an interrupted save began, once all threads but pools have ended."""
     until = time.monotonic() + _PATIENCE
     for thread in _left.get(path, ()):
         if not thread.name.startswith(_POOLS):
@@ -288,3 +285,27 @@ def _manager(path: FilePath, keep: int | None) -> Any:
         before_threads_end(_finish)
     _managers[path] = (keep, _orbax.manager(path, keep, alone))
     return _managers[path][1]
+
+
+def before_threads_end(function: Callable[[], None]) -> None:
+    """Calls a function at the end of the main thread.
+
+    What ``atexit`` calls comes after ``concurrent.futures`` has closed, and orbax
+    writes with its threads: the last checkpoint of a script would be lost. Python has
+    no public way to come before (python/cpython#86813), and 3.12.0 to 3.12.2 start no
+    thread even there (#113964).
+    """
+    register = getattr(threading, "_register_atexit", atexit.register)
+    register(function)
+
+
+def warn_of_losses(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) -> None:
+    """Warns of tables that are never updated, or that have refused ids."""
+    for place in places.values():
+        coll = place.coll
+        counters = leaves.get((*place.arrays, "counters"))
+        dynamic = place.name in coll.engine.catalog.dynamic
+        if not dynamic or not getattr(counters, "is_fully_addressable", False):
+            continue
+        own = np.asarray(counters)[coll.hash_engine.counter_rows(place.name)]
+        shard.warn_of_losses(place.config, shard.counter_totals(own))

@@ -120,11 +120,9 @@ def _of_tables(
         placement = place.coll.placement
         if placement is None or placement.mesh is None:
             continue
-        above = place.arrays
-        own = [path for path in leaves if path[: len(above)] == above]
         specs = place.coll.partition_specs()[place.coll.state_name(place.name)]
         of_table = [
             NamedSharding(placement.mesh, spec) for spec in jax.tree.leaves(specs)
         ]
-        shardings |= dict(zip(own, of_table, strict=True))
+        shardings |= dict(zip(place.own(leaves), of_table, strict=True))
     return shardings

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from jax_dynemb._src.files.checkpoint.index import (
     split_index,
 )
 from jax_dynemb._src.files.checkpoint.layout import ITEM, SCHEMA_FILE, Directory
+from jax_dynemb._src.files.checkpoint.tree import Path as TreePath
 from jax_dynemb._src.files.checkpoint.tree import Place
 from jax_dynemb._src.files.integrity import DamagedFileError
 from jax_dynemb._src.files.live import clear_table, warn_of_loss
@@ -57,36 +58,49 @@ _SINCE_THE_START = ("hits", "misses", "not_admitted", "erased", "removed_by_rule
 _CARRIED = ("seed", "step", "inserted", "refused", "lost_updates", "lookups")
 
 
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """A checkpoint: the directory of its step, and the JSON beside its arrays."""
+
+    folder: Path
+    fields: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, folder: Directory) -> Saved:
+        """Reads and checks the JSON."""
+        return cls(Path(folder), read_fields(Path(folder)))
+
+    @functools.cached_property
+    def schemas(self) -> dict[TreePath, Schema]:
+        """The tables, by path."""
+        tables = self.fields["tables"].items()
+        return {tuple(path.split("/")): Schema.from_json(x) for path, x in tables}
+
+    def table(self, at: TreePath) -> StoredTable:
+        """Opens a table; DamagedFileError if its arrays are not what it says."""
+        schema = self.schemas[at]
+        path = "/".join([*at[:-1], schema.arrays or at[-1]])
+        arrays = _Arrays(self.folder, path, schema, layout_of(self.fields))
+        words = arrays.counters()
+        counters = counter_values_of(words)
+        exact = schema.config.get("counter") == "exact"
+        counts = f"{path}/sketch" in self.fields["leaves"]  # of ids without a row
+        return StoredTable(
+            schema=schema,
+            rows=counters["rows"],
+            counters=counters,
+            chunks=functools.partial(_chunks, arrays),
+            index=functools.partial(_keys_and_scores, arrays),
+            identity=Identity.of(words),
+            counted=(lambda: counts_of(arrays.counter())) if counts and exact else None,
+            sketch=arrays.counter if counts and not exact else None,
+        )
+
+
 def open_tables(folder: Directory) -> dict[str, StoredTable]:
     """Opens the tables of one checkpoint, the directory of a step, by path."""
-    fields = read_fields(Path(folder))
-    return {path: open_table(Path(folder), fields, path) for path in fields["tables"]}
-
-
-def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTable:
-    """One table of a checkpoint.
-
-    Raises:
-      DamagedFileError: its arrays are not what its schema says.
-    """
-    schema = Schema.from_json(fields["tables"][path])
-    if schema.arrays:
-        path = "/".join([*path.split("/")[:-1], schema.arrays])
-    arrays = _Arrays(folder, path, schema, layout_of(fields))
-    words = arrays.counters()
-    counters = counter_values_of(words)
-    exact = schema.config.get("counter") == "exact"
-    counts = arrays.has_counter(fields)
-    return StoredTable(
-        schema=schema,
-        rows=counters["rows"],
-        counters=counters,
-        chunks=functools.partial(_chunks, arrays),
-        index=functools.partial(_keys_and_scores, arrays),
-        identity=Identity.of(words),
-        counted=(lambda: counts_of(arrays.counter())) if counts and exact else None,
-        sketch=arrays.counter if counts and not exact else None,
-    )
+    saved = Saved.read(folder)
+    return {"/".join(at): saved.table(at) for at in saved.schemas}
 
 
 class _Arrays:
@@ -122,10 +136,6 @@ class _Arrays:
         ]
         if self.begins[-1] + schema.num_buckets > self.index.shape[0]:
             self._fail("its buckets end beyond the index")
-
-    def has_counter(self, fields: Mapping[str, Any]) -> bool:
-        """Whether ids without a row were counted."""
-        return f"{self._path}/sketch" in fields["leaves"]
 
     def counter(self) -> np.ndarray:
         """uint32[num_buckets, words] of the table."""
@@ -217,7 +227,7 @@ def _ranges(
         yield first, min(count, first + buckets)
 
 
-def state_of(place: Place, leaves: Sequence[Any]) -> TableState:
+def state_of(place: Place, leaves: Collection[Any]) -> TableState:
     """A table to fill, from the leaves that the user's tree has of it."""
     given = arrays_of(place, leaves)
     if all(isinstance(leaf, jax.Array) for leaf in leaves):
@@ -225,7 +235,7 @@ def state_of(place: Place, leaves: Sequence[Any]) -> TableState:
     return place.coll.engine.empty(place.name, given)
 
 
-def arrays_of(place: Place, leaves: Sequence[Any]) -> TableState:
+def arrays_of(place: Place, leaves: Collection[Any]) -> TableState:
     """Joins the leaves that a tree has of a table's arrays."""
     table = TableSpec.of(place.config)
 
@@ -276,11 +286,9 @@ def fill(
     notes: list[str] = []
     if left and not isinstance(now.tier, StoreTier):  # which takes the others
         notes = warn_of_loss(
-            [
-                f"Table '{place.name}': {left} of {stored.rows} rows found no place in "
-                "their bucket, those with the lowest scores. To keep them, restore "
-                "without allow_drop=True."
-            ]
+            f"Table '{place.name}': {left} of {stored.rows} rows found no place in "
+            "their bucket, those with the lowest scores. To keep them, restore without "
+            "allow_drop=True."
         )
     return set_counters(state, carried, coll.hash_engine.counter_rows(name)), notes
 

@@ -95,21 +95,12 @@ def targets(
     return result
 
 
-def as_given(given: Mapping[Path, Any], place: Place) -> dict[Path, Any]:
-    """Selects the leaves of a tiered table's arrays as the tree has them."""
-    above = place.arrays
-    return {p: x for p, x in given.items() if p[: len(above)] == above}
-
-
 def tiered(
     read: Mapping[Path, Any],
     given: Mapping[Path, Any],
     places: Mapping[Path, Place],
 ) -> dict[Path, Any]:
-    """Makes home records of the rows that were read; frames begin empty.
-
-    ``read`` has the arrays of untiered tables, ``given`` those of the tree.
-    """
+    """Makes home records of the untiered rows in ``read``; frames begin empty."""
     result = {path: read.get(path, leaf) for path, leaf in given.items()}
     for (place, *_), own in _tiered(given, places):
         table = TableSpec.of(place.config)
@@ -140,7 +131,7 @@ def _tiered(
         if place.config.tier is not None:
             sharing.setdefault(place.arrays, []).append(place)
     for some in sharing.values():
-        yield some, as_given(leaves, some[0])
+        yield some, some[0].own(leaves)
 
 
 def _state_of(place: Place, own: Mapping[Path, Any]) -> TableState:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import jax
 import numpy as np
 
 from jax_dynemb._src.files.integrity import DamagedFileError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _MOST = 32_768  # bytes of a sentence
@@ -20,17 +21,15 @@ _MOST_PROBLEM = 1000
 _DAMAGE = "damage "
 
 
-def together(work: Callable[[], T]) -> T:
+def together(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Calls a function that may fail in one process; then no other waits for it.
 
-    Raises:
-      DamagedFileError: another process found a damaged file.
-      ValueError: it failed in another process; here what it raised itself.
+    Elsewhere it raises ValueError then, or DamagedFileError.
     """
     if jax.process_count() == 1:
-        return work()
+        return work(*args, **kwargs)
     try:
-        result, error = work(), None
+        result, error = work(*args, **kwargs), None
     except (ValueError, OSError) as raised:
         result, error = None, raised
     sentences = _of_all("" if error is None else _spelled(error))

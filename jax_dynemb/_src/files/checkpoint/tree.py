@@ -15,9 +15,9 @@ from typing import Any
 import jax
 import numpy as np
 from flax import nnx
+from jax.tree_util import default_registry
 
 from jax_dynemb._src.config import TableConfig
-from jax_dynemb._src.files.checkpoint.nesting import check_end
 from jax_dynemb._src.kind_of import kind_of
 from jax_dynemb._src.nnx.interface import TableModule, is_graph_node
 from jax_dynemb._src.ops import TableState, refuse_packed
@@ -30,23 +30,24 @@ Path = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a table stands in a tree.
+    """Where a table stands in a tree."""
 
-    Attributes:
-      coll: the collection that works on it.
-      arrays: where its arrays are; tables that share arrays are several at one place.
-      module: that holds the collection; None for a plain state.
-    """
-
-    coll: Tables
+    coll: Tables  # the collection that works on it
     name: str
+    # Where its arrays are; tables that share arrays are several at one place.
     arrays: Path
+    # The module that holds the collection; None for a plain state.
     module: Any = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def config(self) -> TableConfig:
         """Returns the config of the table."""
         return self.coll.tables[self.name]
+
+    def own(self, leaves: Mapping[Path, Any]) -> dict[Path, Any]:
+        """Selects the leaves of its arrays."""
+        above = self.arrays
+        return {path: x for path, x in leaves.items() if path[: len(above)] == above}
 
     @property
     def schema(self) -> Schema:
@@ -62,11 +63,7 @@ class Place:
 
 
 def flatten(tree: Any) -> tuple[dict[Path, Any], Any]:
-    """Leaves by name, and what ``unflatten`` needs.
-
-    Raises:
-      ValueError: two leaves have one name, or a list or dict holds itself.
-    """
+    """Leaves by name, and what ``unflatten`` needs; ValueError if two have one name."""
     check_end(tree)
     plain = jax.tree.map(_state_of, tree, is_leaf=is_graph_node)
     leaves, treedef = jax.tree_util.tree_flatten_with_path(plain)
@@ -138,14 +135,9 @@ def check_shared(leaves: Mapping[Path, Any]) -> None:
 
 
 def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
-    """Finds the tables of a tree, by path.
+    """Finds the tables of modules, and of ``tables`` that stand in the tree, by path.
 
-    ``tables`` are those that stand in the tree as plain states, under their names;
-    modules know theirs.
-
-    Raises:
-      TypeError: ``tables`` are no ``Tables``.
-      ValueError: a table has no known config, or its arrays have other sizes.
+    TypeError if ``tables`` are none; ValueError for an unknown config or other sizes.
     """
     if tables is not None and not isinstance(tables, Tables):
         raise TypeError(
@@ -231,12 +223,11 @@ def _is_train(node: Any) -> bool:
     return isinstance(node, TTState)
 
 
+_OF_VARIABLE = jax.tree_util.GetAttrKey("value")  # of an nnx.Variable
+
+
 def _path(keys: Any) -> Path:
-    return tuple(_part(key) for key in keys if not _is_value_of_variable(key))
-
-
-def _is_value_of_variable(key: Any) -> bool:
-    return isinstance(key, jax.tree_util.GetAttrKey) and key.name == "value"
+    return tuple(_part(key) for key in keys if key != _OF_VARIABLE)
 
 
 def _part(key: Any) -> str:
@@ -244,3 +235,32 @@ def _part(key: Any) -> str:
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
     return str(key)
+
+
+_DEEPEST = 200
+
+
+def check_end(tree: Any) -> None:
+    """Refuses containers that hold themselves, or nest too deep; modules may."""
+    above: list[int] = []  # the containers that the present one is in
+    waiting: list[tuple[int, Any]] = [(0, tree)]
+    while waiting:
+        depth, node = waiting.pop()
+        del above[depth:]
+        if is_graph_node(node):
+            continue
+        level = default_registry.flatten_one_level(node)
+        if level is None:  # a leaf
+            continue
+        if id(node) in above:
+            raise ValueError(
+                f"A {type(node).__name__} in the tree holds itself, so the tree has no "
+                "end. Take it out of itself."
+            )
+        if depth == _DEEPEST:
+            raise ValueError(
+                f"The tree is nested more than {_DEEPEST} levels deep. Flatten it: a "
+                "dict by path."
+            )
+        above.append(id(node))
+        waiting += [(depth + 1, child) for child in level[0]]

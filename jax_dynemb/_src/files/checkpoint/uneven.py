@@ -28,14 +28,10 @@ _CUT = ("index", "sketch", "values", "optimizer")
 
 @dataclasses.dataclass(frozen=True)
 class Uneven:
-    """Describes arrays whose shards the buckets of their table do not fill evenly.
-
-    Attributes:
-      spec: of the table, as a shard sees it.
-    """
+    """Describes arrays whose shards the buckets of their table do not fill evenly."""
 
     place: Place
-    spec: TableSpec
+    spec: TableSpec  # of the table, as a shard sees it
     mesh: Any
 
     def rows_of(self, leaf: Any) -> int:
@@ -78,10 +74,8 @@ def _own(
 ) -> Iterator[tuple[Uneven, Path, Any]]:
     """Lists the arrays of such tables whose shapes in a checkpoint differ."""
     for table in uneven_tables(places):
-        above = table.place.arrays
-        for path, leaf in leaves.items():
-            own = path[: len(above)] == above
-            if own and table.file_shape(path, leaf) != tuple(leaf.shape):
+        for path, leaf in table.place.own(leaves).items():
+            if table.file_shape(path, leaf) != tuple(leaf.shape):
                 yield table, path, leaf
 
 
@@ -109,10 +103,7 @@ def plain(
 def targets(
     leaves: Mapping[Path, Any], places: Mapping[Path, Place]
 ) -> tuple[dict[Path, Any], dict[Path, Any]]:
-    """Replaces the arrays by the types of those that a checkpoint has.
-
-    Also returns, by path, arrays read in pieces that a checkpoint has shorter.
-    """
+    """Makes arrays what a checkpoint has; also returns longer ones that pieces fill."""
     result, longer = dict(leaves), {}
     for table, path, leaf in _own(leaves, places):
         sharding = leaf.sharding
@@ -132,10 +123,7 @@ def as_given(
     places: Mapping[Path, Place],
     directly: Collection[Path],
 ) -> dict[Path, Any]:
-    """Makes what was read fit the arrays of the mesh.
-
-    Arrays that were read in pieces end in zeros; ``directly`` were read as they are.
-    """
+    """Makes what was read ``directly`` fit the mesh; pieces end in zeros."""
     result = dict(read)
     for table, path, leaf in _own(given, places):
         if path not in read:

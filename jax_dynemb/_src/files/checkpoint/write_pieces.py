@@ -33,9 +33,8 @@ _ON_DEVICE = 4  # pieces: what a save takes of a device's memory
 class Writing:
     """Holds pieces that are being written; a future, as orbax knows them.
 
-    ``arrays`` are by the name of their directories, each with its grid, which may have
-    fewer rows. At most ``host_bytes`` of them are on the host at a time. The directory
-    ``item`` exists.
+    ``arrays`` are by directory in ``item``, with grids that may have fewer rows. At
+    most ``host_bytes`` of them are on the host at a time.
     """
 
     def __init__(
@@ -92,11 +91,7 @@ class Writing:
             self._room.release()
 
     def result(self, timeout: float | None = None) -> None:
-        """Waits for the files, and leaves their checksums for ``write_checksums``.
-
-        Raises:
-          OSError: a file could not be written; then none of them stays.
-        """
+        """Waits; leaves checksums for ``write_checksums``. OSError if a file failed."""
         errors = [file.exception(timeout) for file in self._files.values()]
         if any(errors):
             for path in self._files:  # room for the next one

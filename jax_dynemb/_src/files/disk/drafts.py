@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts: files and directories that have not got their name yet, and whose they are.
+"""Drafts, which have no name yet, and locks that say whose they and directories are.
 
 A draft is locked while it is written. The lock goes with the process that holds it,
 however it ends, so a draft that can be locked was left behind and is removed.
@@ -14,7 +14,9 @@ import os
 import secrets
 import shutil
 import socket
+import threading
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,11 +34,12 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 def draft_of(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """Yields a new draft beside a path, locked until the block ends.
 
-    Two threads that write to one path have drafts of their own. ``make`` makes an empty
-    file or directory, and fails where there is something.
+    Threads have drafts of their own; ``make`` fails where there is something.
     """
     for _ in range(_TRIES):
-        draft = path.with_name(f"{path.name}{_MARK}{_own_mark()}{secrets.token_hex(4)}")
+        draft = path.with_name(
+            f"{path.name}{_MARK}{_host()}-{os.getpid()}-{secrets.token_hex(4)}"
+        )
         make(draft)
         lock = _locked(draft)
         if lock is None:  # another process took it for left behind
@@ -50,10 +53,7 @@ def draft_of(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def remove_left_behind(folder: Path, pattern: str) -> None:
-    """Removes drafts, of names like ``pattern``, whose process has ended.
-
-    Those of other machines stay, since a lock may not be seen from here.
-    """
+    """Removes drafts of this machine, like ``pattern``, whose process has ended."""
     for draft in folder.glob(f"{pattern}{_MARK}*"):
         mark = draft.name.rpartition(_MARK)[2]
         if _is_left_behind(draft, mark):
@@ -106,10 +106,6 @@ def _locked(draft: Path) -> int | None:
     return None
 
 
-def _own_mark() -> str:
-    return f"{_host()}-{os.getpid()}-"
-
-
 def _host() -> str:
     return f"{zlib.crc32(socket.gethostname().encode()):08x}"
 
@@ -122,3 +118,46 @@ def _is_alive(process: int) -> bool:
     except (OSError, OverflowError):
         return True
     return True
+
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None
+
+_threads: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Waits for others that work on the directory; they wait for this block."""
+    with _threads[folder.resolve()]:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            if fcntl is not None:
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+class Presence:
+    """Says to other processes that this one works on a directory, while it lives."""
+
+    def __init__(self, folder: Path):
+        self._descriptor = os.open(folder, os.O_RDONLY)
+
+    def alone(self) -> bool:
+        """Whether no other process is there; True on a file system without locks."""
+        if fcntl is None:
+            return True
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            result = True
+        except BlockingIOError:
+            result = False
+        except OSError:
+            return True
+        fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+        return result

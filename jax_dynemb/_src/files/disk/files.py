@@ -22,10 +22,9 @@ _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 
 @contextlib.contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
-    """Yields a directory to write into, which gets its name when the block has ended.
+    """Yields a directory that gets its name when the block has ended.
 
-    Drafts of processes that were killed are removed. FileExistsError if there is
-    something; OSError names the path.
+    Drafts of killed processes go. FileExistsError if there is something.
     """
     path = path.expanduser().absolute()
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -36,7 +35,8 @@ def new_directory(path: Path) -> Iterator[Path]:
         with draft_of(path, Path.mkdir) as draft:
             try:
                 yield draft
-                _to_disk(draft)
+                for each in (*draft.rglob("*"), draft):
+                    sync(each)
                 _take_name(draft, path)
                 sync(path.parent)
             finally:
@@ -58,10 +58,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def disk_errors(path: Path, drafts_of: Path | None = None) -> Iterator[None]:
-    """Lets what the disk refuses name a path; Python's own errors often name none.
-
-    Errors that name a draft of ``drafts_of`` name that path instead.
-    """
+    """Lets OSErrors name a path; one that names a draft of ``drafts_of`` names that."""
     try:
         yield
     except FileExistsError:
@@ -102,12 +99,6 @@ def _take_name(draft: Path, path: Path) -> None:
 
 def _exists(path: Path) -> FileExistsError:
     return FileExistsError(f"{path} exists. Give a directory that does not.")
-
-
-def _to_disk(directory: Path) -> None:
-    for path in directory.rglob("*"):
-        sync(path)
-    sync(directory)
 
 
 class Background:

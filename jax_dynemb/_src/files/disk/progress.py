@@ -16,10 +16,7 @@ _EVERY = 10.0  # seconds between lines
 def progress_bar(
     what: str, total: int, quiet: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """Shows what is done of ``total``; yields the function that counts it.
-
-    Where standard error is no terminal, a line appears every ten seconds.
-    """
+    """Shows what is done of ``total``, in logs every ten seconds; yields a counter."""
     # Here, because `import jax_dynemb` would take twice as long with it.
     from rich.console import Console
     from rich.progress import Progress

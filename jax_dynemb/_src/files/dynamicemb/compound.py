@@ -18,19 +18,12 @@ _MOST_UNITS = 1 << 31  # of an LFU table's clock, half of what tells rows apart
 
 
 class CompoundScores(NamedTuple):
-    """How two columns become one score.
+    """How two columns become one score."""
 
-    Attributes:
-      strategy: of the table, "lfu" or "timestamp".
-      count: which column counts.
-      time: which one is the time of the last use, in nanoseconds.
-      times: of all rows, ascending, each once.
-    """
-
-    strategy: str
-    count: int
-    time: int
-    times: np.ndarray
+    strategy: str  # of the table, "lfu" or "timestamp"
+    count: int  # which column counts
+    time: int  # which one is the time of the last use, in nanoseconds
+    times: np.ndarray  # of all rows, ascending, each once
 
     @classmethod
     def of(cls, dump: Dump, strategy: str) -> Self | None:

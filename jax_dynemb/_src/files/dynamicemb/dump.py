@@ -50,26 +50,20 @@ from jax_dynemb._src.rows import Counted, Exported, Schema, StoredTable
 
 @dataclasses.dataclass(frozen=True)
 class Dump:
-    """One table of a dump.
-
-    Attributes:
-      ranks: the dump was split in so many.
-      dim: columns of a row; 0 if there are no rows.
-      state_width: numbers of optimizer state a row; None if none were dumped.
-      score_words: 1, 2 for compound scores, 0 if none were dumped.
-      dtypes: of the files, by kind, where they are not the usual ones.
-      entries: what checksums.json says of the table's files; None without it.
-    """
+    """One table of a dump."""
 
     path: Path
     name: str
-    ranks: int
+    ranks: int  # the dump was split in so many
     counts: tuple[int, ...]
-    dim: int
+    dim: int  # columns of a row; 0 if there are no rows
+    # Numbers of optimizer state a row; None if none were dumped.
     state_width: int | None
-    score_words: int
+    score_words: int  # 1, 2 for compound scores, 0 if none were dumped
     metadata: Mapping[str, Any]
+    # What checksums.json says of the table's files; None without it.
     entries: Mapping[str, Entry] | None
+    # Of the files, by kind, where they are not the usual ones.
     dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
 
     @property

@@ -19,6 +19,16 @@ from .json import Fields as Fields
 from .json import file_bytes as file_bytes
 from .json import is_whole as is_whole
 from .json import read_json as read_json
+from .publication import DENSE as DENSE
+from .publication import TABLES as TABLES
+from .publication import Part as Part
+from .publication import delta_path as delta_path
+from .publication import newest as newest
+from .publication import numbers_in as numbers_in
+from .publication import part_fields as part_fields
+from .publication import read_part as read_part
+from .publication import segment_path as segment_path
+from .publication import snapshot_path as snapshot_path
 from .side_file import FIX as FIX
 from .side_file import NAME as NAME
 from .side_file import Entry as Entry
@@ -40,6 +50,7 @@ from .tensor_header import NO_SUM as NO_SUM
 from .tensor_header import SUMS_KEY as SUMS_KEY
 from .tensor_header import Header as Header
 from .tensor_header import header_sum as header_sum
+from .tensor_header import read_header as read_header
 from .tensor_header import verify as verify
 from .version import FORMAT_VERSION as FORMAT_VERSION
 from .version import check_version as check_version

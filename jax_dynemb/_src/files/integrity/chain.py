@@ -27,16 +27,11 @@ _FIX = "Copy the export again with all of its files, or export the table anew."
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
-    """The files of one table in a directory.
-
-    Attributes:
-      base: the file with all rows; None if there are deltas only.
-      deltas: the others, in order.
-    """
+    """The files of one table in a directory."""
 
     table: str
-    base: Header | None
-    deltas: tuple[Header, ...]
+    base: Header | None  # the file with all rows; None if there are deltas only
+    deltas: tuple[Header, ...]  # the others, in order
 
     @property
     def files(self) -> list[Header]:

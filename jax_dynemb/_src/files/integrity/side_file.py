@@ -27,13 +27,9 @@ FIX = (
 
 
 class Entry(NamedTuple):
-    """Holds what is known about a file.
+    """Holds what is known about a file."""
 
-    Attributes:
-      size: in bytes.
-    """
-
-    size: int
+    size: int  # in bytes
     sums: list[int]
 
 
@@ -68,11 +64,7 @@ def verify_files(
     sizes_only: Callable[[str], bool] = lambda name: False,
     advance: Advance | None = None,
 ) -> None:
-    """Reads files and compares them with what is known about them.
-
-    ``sizes_only`` says of a name that its contents will be compared elsewhere;
-    ``advance`` counts bytes.
-    """
+    """Compares files with what is known; of ``sizes_only`` names no contents."""
     with pool() as threads:
         for name, entry in entries:
             path = check_file(folder, name, entry)

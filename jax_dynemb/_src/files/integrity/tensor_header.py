@@ -53,36 +53,24 @@ _ITEM_BYTES = {
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """Where a tensor lies in its file.
+    """Where a tensor lies in its file."""
 
-    Attributes:
-      dtype: as the format names it.
-      begin: its first byte in the file.
-      end: its last byte and one.
-    """
-
-    dtype: str
+    dtype: str  # as the format names it
     shape: tuple[int, ...]
-    begin: int
-    end: int
+    begin: int  # its first byte in the file
+    end: int  # its last byte and one
 
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """Holds the header of a file.
-
-    Attributes:
-      fields: about the table; empty if another program wrote the file.
-      tensors: by name, in the file's order.
-      sums: of the blocks of all tensors, or None if the file has none.
-      link: of the header with all checksums: what a delta names the file before by.
-    """
+    """Holds the header of a file."""
 
     path: Path
-    fields: Fields
-    tensors: dict[str, Tensor]
+    fields: Fields  # about the table; empty if another program wrote the file
+    tensors: dict[str, Tensor]  # by name, in the file's order
+    # Of the blocks of all tensors, or None if the file has none.
     sums: tuple[int, ...] | None
-    link: str
+    link: str  # of the header with all checksums: what a delta names the file before by
 
     @property
     def data_bytes(self) -> int:

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of a running program: read as streams of rows, and filled from them."""
 
-from jax_dynemb._src.files.live.fill import clear_table as clear_table
 from jax_dynemb._src.files.live.imported import Imported as Imported
 from jax_dynemb._src.files.live.imported import check_room as check_room
+from jax_dynemb._src.files.live.imported import clear_table as clear_table
+from jax_dynemb._src.files.live.imported import fill_table as fill_table
 from jax_dynemb._src.files.live.imported import lost_rows as lost_rows
 from jax_dynemb._src.files.live.imported import no_place as no_place
 from jax_dynemb._src.files.live.imported import warn_of_loss as warn_of_loss

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Results of imports; rows that find no place are refused, or said aloud."""
+"""Imports into tables that are cleared; rows without a place are refused or told of."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from jax_dynemb._src.engines import States
-from jax_dynemb._src.rows import Keys, roomy_capacity, without_place
-from jax_dynemb._src.table import Tables
+from jax_dynemb._src.engines.shard import counter_values, set_counters
+from jax_dynemb._src.ops import TableState, extended_numbers, is_shared, new_run
+from jax_dynemb._src.rows import Exported, Keys, roomy_capacity, without_place
+from jax_dynemb._src.table import Tables, insert_chunks
 
 
 class Imported(NamedTuple):
@@ -32,10 +35,9 @@ class Imported(NamedTuple):
 
 
 def check_room(coll: Tables, found: Mapping[str, Keys], allow_drop: bool) -> None:
-    """Refuses rows that the tables have no place for, before any table is touched.
+    """Refuses rows without a place before any table is touched; names a capacity.
 
     ``found`` starts to read the keys of a table's rows; ``allow_drop`` checks nothing.
-    The error has the numbers, and a capacity with a place for every row.
     """
     for name, keys in {} if allow_drop else found.items():
         config = coll.tables[name]
@@ -57,13 +59,11 @@ def no_place(name: str, lost: int, rows: int, slots: int) -> str:
     )
 
 
-def warn_of_loss(sentences: Iterable[str]) -> list[str]:
-    """Says what was lost as warnings and in the log, and returns it for the notes."""
-    said = list(sentences)
-    for sentence in said:
-        logging.getLogger("jax_dynemb.files").warning(sentence)
-        warnings.warn(sentence, stacklevel=3)
-    return said
+def warn_of_loss(sentence: str) -> list[str]:
+    """Says what was lost in a warning and in the log; returns it for the notes."""
+    logging.getLogger("jax_dynemb.files").warning(sentence)
+    warnings.warn(sentence, stacklevel=3)
+    return [sentence]
 
 
 def lost_rows(name: str, rows: int, read: int) -> list[str]:
@@ -71,8 +71,35 @@ def lost_rows(name: str, rows: int, read: int) -> list[str]:
     if rows >= read:
         return []
     return warn_of_loss(
-        [
-            f"Table '{name}': {read - rows} of {read} rows found no place in their "
-            "bucket, or had a key twice. Raise capacity."
-        ]
+        f"Table '{name}': {read - rows} of {read} rows found no place in their bucket, "
+        "or had a key twice. Raise capacity."
     )
+
+
+def clear_table(coll: Tables, name: str, state: TableState) -> TableState:
+    """Removes all rows of a table, in the same memory; ``state`` is donated.
+
+    Rows of another run follow, so the clock and the lineage start again.
+    """
+    places = jax.tree.map(lambda array: array.sharding, state)
+    clear = jax.jit(
+        _cleared, static_argnums=(0, 1), donate_argnums=2, out_shardings=places
+    )
+    rows = coll.hash_engine.counter_rows(name)
+    lineage = extended_numbers({}, new_run(is_shared(state.counters)))
+    return set_counters(clear(coll, name, state), {"clock": 0} | lineage, rows)
+
+
+def fill_table(
+    coll: Tables, state: States, name: str, chunks: Iterable[Exported], **options: bool
+) -> int:
+    """Replaces the rows of a table in ``state``; returns how many it has then."""
+    arrays = coll.state_name(name)
+    empty = clear_table(coll, name, state[arrays])
+    state[arrays] = insert_chunks(coll, name, empty, chunks, **options)
+    return counter_values(coll.hash_engine.counted(state, name))["rows"]
+
+
+def _cleared(coll: Tables, name: str, state: TableState) -> TableState:
+    arrays = coll.state_name(name)
+    return coll.engine.clear({arrays: state}, (name,))[arrays]

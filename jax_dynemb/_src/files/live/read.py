@@ -111,10 +111,7 @@ def _in_module(call: str, module: Any, state: Any) -> tuple[Any, Any]:
 
 
 def check_whole(coll: Tables, state: States, name: str) -> None:
-    """Raises unless this process sees the whole table.
-
-    Every process has all cores of a tensor train; only its residual may be elsewhere.
-    """
+    """Raises unless this process sees the whole table, or a train's whole residual."""
     config: Any = coll.tables[name]
     if not isinstance(config, TableConfig):
         if config.residual is None:

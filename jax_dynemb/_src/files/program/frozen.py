@@ -198,10 +198,7 @@ def _rows_joined(shards: Shards, device: Device) -> TableState:
 
 
 def _stacked(parts: Sequence[jax.Array], rows: int, device: Device) -> jax.Array:
-    """Arrays one after the other; beside the result there is one of them at a time.
-
-    The last ones may have rows beyond those of the table, which are left out.
-    """
+    """Puts arrays one after the other, up to ``rows``; copies one of them at a time."""
     if len(parts) == 1:
         return jax.device_put(parts[0], device)
     shape = (rows, *parts[0].shape[1:])
@@ -223,10 +220,9 @@ def _written(whole: jax.Array, part: jax.Array, begin: jax.Array) -> jax.Array:
 
 
 def _columns_joined(shards: Shards, device: Device) -> TableState:
-    """Joins whole rows in the slots of the first part, whose columns are the first.
+    """Joins whole rows in the slots of the first part.
 
-    Each part has all keys, maybe in other slots: its rows are found by the first
-    part's keys.
+    Each part has all keys, maybe in other slots: the first part's keys find its rows.
     """
     narrow, first = shards[0]
     # Rows are copied as they are stored, not as they are looked up.

@@ -1,11 +1,20 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that look tables up, as bytes for another process: ``jax.export``."""
+"""Programs that look tables up, as bytes for another process: ``jax.export``.
+
+The bytes begin with a mark. The size of the program and a checksum of all that follows
+come next, eight bytes each. Then come the bytes of ``jax.export``, and the constraints
+on symbolic dimensions as JSON, since ``jax.export`` stores none. It then says no more
+than "Error refining shapes" of a batch above its bound. What reads its flatbuffer does
+not notice damage, and may end the process over it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +23,7 @@ import jax
 import jax.export
 
 from jax_dynemb._src import ffi as _ffi
-from jax_dynemb._src.files.integrity import file_bytes
-from jax_dynemb._src.files.program import program_bytes as _program_bytes
+from jax_dynemb._src.files.integrity import DamagedFileError, file_bytes
 from jax_dynemb._src.jagged import Jagged
 from jax_dynemb._src.ops import TableState, is_symbolic, largest
 from jax_dynemb._src.tt import TTState
@@ -106,7 +114,7 @@ def program(
         disabled_checks=[check(name) for name in _CUSTOM_CALLS],
     )(*arguments)
     limits = _limits(exported, constraints)
-    return _program_bytes.pack(bytes(exported.serialize()), limits)
+    return pack(bytes(exported.serialize()), limits)
 
 
 def load_program(data: bytes | str | os.PathLike[str]) -> jax.export.Exported:
@@ -130,7 +138,7 @@ def load_program(data: bytes | str | os.PathLike[str]) -> jax.export.Exported:
         if file.exists():  # and no device, that never ends
             file_bytes(file)
         data = file.read_bytes()
-    exported, constraints = _program_bytes.unpack(path, bytes(data))
+    exported, constraints = unpack(path, bytes(data))
     return _constrained(exported, constraints)
 
 
@@ -163,3 +171,47 @@ def _constrained(
         in_avals=tuple(map(in_scope, exported.in_avals)),
         out_avals=tuple(map(in_scope, exported.out_avals)),
     )
+
+
+_MARK = b"jax_dynemb program 1\n"
+_NUMBER = 8  # bytes of each
+_ROOT, _LEAST = 2, 64  # a flatbuffer begins with a small offset
+_FIX = "Export the program again, or copy it again from where it is whole."
+
+
+def pack(program: bytes, constraints: Sequence[str]) -> bytes:
+    """Join a program and the constraints on its symbolic dimensions."""
+    body = program + json.dumps(list(constraints)).encode()
+    numbers = (len(program), zlib.crc32(body))
+    return b"".join([_MARK, *(n.to_bytes(_NUMBER, "little") for n in numbers), body])
+
+
+def unpack(path: str, data: bytes) -> tuple[jax.export.Exported, list[str]]:
+    """Reads what ``pack`` returned, or the bytes of ``jax.export`` alone."""
+    if not data.startswith(_MARK):
+        if data[_ROOT : _ROOT + 2] != b"\0\0" or len(data) < _LEAST:
+            raise DamagedFileError(path, "it is no program of jax_dynemb", _FIX)
+        return _deserialized(path, data), []
+    first = len(_MARK) + 2 * _NUMBER
+    head, body = data[len(_MARK) : first], data[first:]
+    size, wanted = (
+        int.from_bytes(part, "little") for part in (head[:_NUMBER], head[_NUMBER:])
+    )
+    if len(head) < 2 * _NUMBER or len(body) <= size:
+        problem = f"it has {len(body)} bytes, and is to have more than {size}"
+        raise DamagedFileError(path, problem, _FIX)
+    if zlib.crc32(body) != wanted:
+        problem = "its contents do not match their checksum"
+        raise DamagedFileError(path, problem, _FIX)
+    return _deserialized(path, body[:size]), json.loads(body[size:])
+
+
+def _deserialized(path: str, data: bytes) -> jax.export.Exported:
+    try:
+        return jax.export.deserialize(bytearray(data))
+    except ImportError:
+        raise
+    except Exception as error:  # flatbuffers raises whatever it meets
+        text = f"{type(error).__name__}: {str(error)[:200]}"
+        problem = f"it can not be read as a program ({text})"
+        raise DamagedFileError(path, problem, _FIX) from error

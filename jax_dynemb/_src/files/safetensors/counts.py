@@ -28,15 +28,9 @@ _LEAST_WORDS = 4  # a block of a sketch is a multiple of 16 bytes
 
 
 def counts_of_table(table: StoredTable) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Reads what a file keeps of the counts.
+    """Reads the tensors, widest first, and metadata that a file keeps of the counts.
 
     A sketch means nothing without the seed of its table's hash, which is a secret.
-
-    Args:
-      table: to be written.
-
-    Returns:
-      Tensors, the widest first, and fields of the metadata.
     """
     schema = table.schema
     if table.counted is not None:
@@ -48,11 +42,9 @@ def counts_of_table(table: StoredTable) -> tuple[dict[str, np.ndarray], dict[str
         return {}, {}
     if schema.hash_seed:
         warn_of_loss(
-            [
-                f"Table '{schema.name}': ids without a row are counted in a sketch by "
-                "a secret hash_seed, so their counts are not in the files. Pass "
-                "counters=False to leave them out, or save a checkpoint to keep them."
-            ]
+            f"Table '{schema.name}': ids without a row are counted in a sketch by a "
+            "secret hash_seed, so their counts are not in the files. Pass "
+            "counters=False to leave them out, or save a checkpoint to keep them."
         )
         return {}, {}
     sketch = np.ascontiguousarray(table.sketch()).view(np.int32)
@@ -60,12 +52,7 @@ def counts_of_table(table: StoredTable) -> tuple[dict[str, np.ndarray], dict[str
 
 
 def check_counts(header: Header) -> None:
-    """Checks the counts of a file, if it has any.
-
-    Raises:
-      DamagedFileError: shapes or dtypes do not fit, keys do not ascend, or a count is
-        below 1.
-    """
+    """Refuses counts of other shapes, dtypes or orders, and those below 1."""
     if "counted_keys" in header.tensors:
         many = check_tensor(header, "counted_keys", ("I64",), None)
         check_tensor(header, "counts", ("I64",), many)
@@ -81,12 +68,7 @@ def check_counts(header: Header) -> None:
 
 
 def stored_counts(header: Header, admitted: np.ndarray) -> dict[str, Any]:
-    """Returns readers of the counts, as ``StoredTable`` takes them.
-
-    Args:
-      header: of the file.
-      admitted: int64[n], keys that got a row since.
-    """
+    """Readers of the counts, without keys int64[n] that were ``admitted`` since."""
     if "counted_keys" in header.tensors:
         return {"counted": functools.partial(_counted, header, admitted)}
     if "sketch" in header.tensors:

@@ -16,9 +16,8 @@ from jax_dynemb._src.engines.shard import counter_values
 from jax_dynemb._src.files.disk import new_file, one_at_a_time, remove_left_behind
 from jax_dynemb._src.files.integrity import FORMAT_VERSION, base_files
 from jax_dynemb._src.files.live import check_whole, collection_of
-from jax_dynemb._src.files.safetensors.manifest import write_manifest
 from jax_dynemb._src.files.safetensors.series import Series, open_series
-from jax_dynemb._src.files.safetensors.tensor_file import TensorFile
+from jax_dynemb._src.files.safetensors.tensor_file import TensorFile, write_manifest
 from jax_dynemb._src.rows import Exported, check_ancestor
 from jax_dynemb._src.table import Tables, identity_in, log_head, with_removed
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from jax_dynemb._src.admission import Frequency
 from jax_dynemb._src.engines import States
-from jax_dynemb._src.engines.shard import counter_values, set_counters
+from jax_dynemb._src.engines.shard import set_counters
 from jax_dynemb._src.files.disk import progress_bar
 from jax_dynemb._src.files.integrity import base_files
-from jax_dynemb._src.files.live import Imported, check_room, clear_table, lost_rows
+from jax_dynemb._src.files.live import Imported, check_room, fill_table, lost_rows
 from jax_dynemb._src.files.safetensors.series import Series, open_series, stored_series
 from jax_dynemb._src.ops import TableState
 from jax_dynemb._src.rows import Exported, Keys, StoredTable
-from jax_dynemb._src.table import Tables, insert_chunks, with_counter
+from jax_dynemb._src.table import Tables, with_counter
 
 
 def safetensors(
@@ -68,22 +68,14 @@ def safetensors(
     total = sum(table.rows for table in found.values())
     with progress_bar("safetensors", total, quiet) as advance:
         for name, table in found.items():
-            arrays = coll.state_name(name)
-            new[arrays] = _filled(coll, name, new[arrays], _counted(table, advance))
+            arrays, chunks = coll.state_name(name), _counted(table, advance)
+            rows = fill_table(coll, new, name, chunks, optimizer=False, scores=False)
             new[arrays], more = _with_step(coll, name, new[arrays], table)
             new[arrays], changed = with_counter(coll, name, new[arrays], table)
             more += [*changed, *_older_counts(coll, name, series[name])]
-            rows = counter_values(coll.hash_engine.counted(new, name))["rows"]
             notes += [f"Table '{name}': {note}" for note in more]
             notes += lost_rows(name, rows, table.rows)
     return Imported(new, counters, tuple(notes))
-
-
-def _filled(
-    coll: Tables, name: str, state: TableState, chunks: Iterator[Exported]
-) -> TableState:
-    empty = clear_table(coll, name, state)
-    return insert_chunks(coll, name, empty, chunks, optimizer=False, scores=False)
 
 
 def _with_step(

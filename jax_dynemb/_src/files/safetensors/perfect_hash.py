@@ -53,18 +53,12 @@ _LOOKS, _FEWEST_LOOKS = 16, 1 << 17
 
 
 class PerfectHash(NamedTuple):
-    """The arrays of a hash.
+    """The arrays of a hash."""
 
-    Attributes:
-      numbers: int64[5]: multiplier, bits, group_bits, shift, and the kind: PLAIN,
-        FOLDED or MIXED.
-      words: int64[2**bits].
-      pilots: uint8[2**group_bits].
-    """
-
+    # int64[5]: multiplier, bits, group_bits, shift, kind (PLAIN, FOLDED or MIXED).
     numbers: np.ndarray
-    words: np.ndarray
-    pilots: np.ndarray
+    words: np.ndarray  # int64[2**bits]
+    pilots: np.ndarray  # uint8[2**group_bits]
 
 
 class _Try(NamedTuple):
@@ -90,15 +84,11 @@ class _Work:
 
 
 def perfect_hash(keys: np.ndarray) -> PerfectHash | None:
-    """Builds the hash; the place of ``keys[i]`` is i + 1.
+    """Builds the hash of distinct int64[n], n < 2**31; key i has the place i + 1.
 
-    Keys are int64[n], distinct, 1 <= n < 2**31. Takes about 60 bytes a key while it
-    runs, one to four microseconds a key as a rule, and at most twenty. Returns None if
-    no multiplier suits the keys, which hardly happens even to keys chosen for that
-    purpose.
-
-    Raises:
-      ValueError: a key is there twice.
+    Takes about 60 bytes and one to four microseconds a key as a rule, at most twenty.
+    Returns None if no multiplier suits the keys, which hardly happens even to keys
+    chosen for that purpose. ValueError if a key is there twice.
     """
     ordered = np.sort(keys)
     if (ordered[1:] == ordered[:-1]).any():

@@ -15,18 +15,12 @@ from jax_dynemb._src.row_formats import dtype_name
 
 @dataclasses.dataclass(frozen=True)
 class RowFormat:
-    """One way to store rows.
+    """One way to store rows."""
 
-    Attributes:
-      name: as users and files say it.
-      per_item: columns that share one item.
-      levels: the largest integer; 0 for floats, which need no scale.
-    """
-
-    name: str
+    name: str  # as users and files say it
     dtype: Any
-    per_item: int = 1
-    levels: int = 0
+    per_item: int = 1  # columns that share one item
+    levels: int = 0  # the largest integer; 0 for floats, which need no scale
 
     def width(self, dim: int) -> int:
         """Items of a stored row."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jax_dynemb._src.files.disk import progress_bar
 from jax_dynemb._src.files.integrity import (
     SUFFIX,
     Advance,
@@ -24,6 +25,7 @@ from jax_dynemb._src.files.integrity import (
     Header,
     read_chain,
     read_table_header,
+    table_of_delta,
     verify,
 )
 from jax_dynemb._src.files.safetensors.counts import check_counts, stored_counts
@@ -39,15 +41,10 @@ _BLOCK_ROWS = 65_536
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """The files of one table, whose headers have been checked.
+    """The files of one table, whose headers have been checked."""
 
-    Attributes:
-      base: the file with all rows.
-      deltas: the others, in order.
-    """
-
-    base: Header
-    deltas: tuple[Header, ...]
+    base: Header  # the file with all rows
+    deltas: tuple[Header, ...]  # the others, in order
     rows: int
     dim: int
 
@@ -116,7 +113,7 @@ class Series:
         for file, place, keys in self._newest():
             for start in range(0, len(keys), _BLOCK_ROWS):
                 part = slice(start, start + _BLOCK_ROWS)
-                some = _rows(file, place[part], self.dim)
+                some = rows_of(file, place[part], self.dim)
                 scores = np.ones(len(some), np.uint64)
                 yield Exported(keys[part], some, scores, {})
 
@@ -138,11 +135,7 @@ class Series:
 
 
 def open_series(base: Path) -> Series:
-    """Finds the files of a table and checks what they say, not yet their checksums.
-
-    Raises:
-      DamagedFileError: a file is not ours or damaged, or the files are not one chain.
-    """
+    """Finds the files of a table; checks headers and keys, not yet checksums."""
     table = base.name.removesuffix(SUFFIX)
     chain: Chain = read_chain(base.parent, table)
     header = read_table_header(base) if chain.base is None else chain.base
@@ -172,7 +165,7 @@ def stored_series(series: Series) -> StoredTable:
     return StoredTable(schema, count, counters, series.chunks, series.index, **counts)
 
 
-def _rows(file: Header, place: np.ndarray, dim: int) -> np.ndarray:
+def rows_of(file: Header, place: np.ndarray, dim: int) -> np.ndarray:
     """Rows in ascending places; integers times their scale are float32[n, dim]."""
     rows = _some(file, "rows", place)
     if "scales" not in file.tensors:
@@ -188,3 +181,20 @@ def _some(file: Header, name: str, place: np.ndarray) -> np.ndarray:
         return read_tensor(file, name, 0, 0)
     first, last = int(place[0]), int(place[-1]) + 1
     return read_tensor(file, name, first, last)[place - first]
+
+
+def stored_exports(
+    files: list[Path], verify: bool, quiet: bool
+) -> dict[str, StoredTable]:
+    """Opens files of whole tables by name, each with the deltas beside it."""
+    if deltas := [file for file in files if table_of_delta(file)]:
+        problem = "it is a delta, which has some rows of a table only"
+        fix = "Give the directory that it is in."
+        raise DamagedFileError(deltas[0], problem, fix)
+    found = [open_series(file) for file in files]
+    if verify:
+        total = sum(each.data_bytes for each in found)
+        with progress_bar("verifying", total, quiet) as advance:
+            for each in found:
+                each.verify(advance)
+    return {each.name: stored_series(each) for each in found}

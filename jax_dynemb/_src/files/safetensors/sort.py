@@ -18,12 +18,10 @@ Columns = dict[str, np.ndarray]
 
 
 class SortedRows:
-    """Takes all rows, then gives them back with ascending keys.
+    """Takes chunks with "keys" int64[n] and other rows; yields all with ascending keys.
 
-    ``chunks`` have "keys" int64[n] and other arrays with n rows. The keys of the first
-    one should be a fair sample of all, since they cut the ``parts``. One part is held
-    in memory at a time. Files in ``folder`` are removed again; a single part needs
-    none.
+    The first chunk cuts the ``parts``, so its keys should be a fair sample. One part is
+    in memory at a time; of several, the others are in files in ``folder``.
     """
 
     def __init__(self, chunks: Iterable[Columns], parts: int, folder: Path):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""A safetensors file whose sizes are known first and whose bytes come piece by piece.
+"""A safetensors file whose sizes are known first, and the manifest that names it.
 
 The library's own writers want whole tensors in memory. Checksums are added up while
 tensors are written, and put into the header at last (``tensor_header.py``).
@@ -18,15 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from jax_dynemb._src.files.disk import RunningSums
+from jax_dynemb._src.files.disk import RunningSums, new_file, write_json
 from jax_dynemb._src.files.integrity import (
     CHECKSUMS,
     DIGITS,
+    FORMAT_VERSION,
     METADATA_KEY,
     NO_SUM,
     SUMS_KEY,
     blocks,
     header_sum,
+    manifest_path,
+    sum_of_json,
 )
 from jax_dynemb._src.files.safetensors.tensors import NAMES
 
@@ -36,9 +39,8 @@ _ALIGNMENT = 64  # of the first tensor
 class TensorFile:
     """Writes one file; then ``link`` is what a delta names it by.
 
-    ``tensors`` has dtype and shape by name, in the order of the file. Put wide types
-    first, so that every tensor is aligned to its items. ``fields`` is what the file
-    says of its table.
+    ``tensors`` has dtype and shape by name in the file's order: wide types first, so
+    that each is aligned. ``fields`` is what the file says of its table.
     """
 
     link: str
@@ -117,3 +119,16 @@ class TensorFile:
                 self._write_sums()
         finally:
             self._file.close()
+
+
+def write_manifest(folder: Path, table: str, base: str, newest: str, link: str) -> None:
+    """Names the newest file of a table, and links to it and to the base."""
+    body = {
+        "format_version": FORMAT_VERSION,
+        "table": table,
+        "base": base,
+        "newest": newest,
+        "link": link,
+    }
+    with new_file(manifest_path(folder, table)) as draft:
+        write_json(draft, body | {"crc32": sum_of_json(body)})

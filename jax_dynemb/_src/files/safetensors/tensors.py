@@ -20,6 +20,13 @@ _DTYPES = {
     "I32": np.dtype(np.int32),
     "I8": np.dtype(np.int8),
     "U8": np.dtype(np.uint8),
+    # Of dense parameters only:
+    "F64": np.dtype(np.float64),
+    "U64": np.dtype(np.uint64),
+    "U32": np.dtype(np.uint32),
+    "I16": np.dtype(np.int16),
+    "U16": np.dtype(np.uint16),
+    "BOOL": np.dtype(np.bool_),
 }
 NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 # The rows of a file by what its field "dtype" says; None if another program wrote it.
@@ -38,7 +45,7 @@ def read_tensor(
     """Reads a tensor, or some rows of it; DamagedFileError if it became shorter."""
     tensor = header.tensor(name)
     dtype = _DTYPES[tensor.dtype]
-    rows, *rest = tensor.shape
+    rows, *rest = tensor.shape or (1,)
     last = rows if last is None else last
     width = math.prod(rest)
     begin = tensor.begin + first * width * dtype.itemsize
@@ -47,7 +54,7 @@ def read_tensor(
         found = np.fromfile(header.path, dtype, count, offset=begin)
     if len(found) < count:
         raise DamagedFileError(header.path, "it became shorter while it was read")
-    return found.reshape(last - first, *rest)
+    return found.reshape((last - first, *rest) if tensor.shape else ())
 
 
 def check_table(header: Header) -> tuple[int, int]:
@@ -93,14 +100,7 @@ def check_keys(header: Header, name: str) -> np.ndarray:
 def check_tensor(
     header: Header, name: str, dtypes: tuple[str, ...], *shape: int | None
 ) -> int:
-    """Compares a tensor with what it should be; None is any size.
-
-    Returns:
-      Its rows.
-
-    Raises:
-      DamagedFileError: it is missing, or another one.
-    """
+    """Returns a tensor's rows; refuses another dtype or shape, None being any size."""
     tensor = header.tensor(name)
     sizes = zip(tensor.shape, shape, strict=False)
     fits = len(tensor.shape) == len(shape)

@@ -15,7 +15,7 @@ from jax_dynemb._src.nnx.fast_path.graph import graph_nodes as graph_nodes
 from jax_dynemb._src.nnx.fast_path.graph import is_graph_node as is_graph_node
 from jax_dynemb._src.nnx.fast_path.graph import iter_variables as iter_variables
 from jax_dynemb._src.nnx.fast_path.program import Program as Program
-from jax_dynemb._src.nnx.fast_path.reads import reads as reads
+from jax_dynemb._src.nnx.fast_path.program import reads as reads
 from jax_dynemb._src.nnx.fast_path.unreturned import (
     on_tables_changed as on_tables_changed,
 )

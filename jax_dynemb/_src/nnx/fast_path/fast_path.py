@@ -11,10 +11,9 @@ from typing import Any
 import jax
 from flax import nnx
 
-from jax_dynemb._src.nnx.fast_path.arguments import Arguments
 from jax_dynemb._src.nnx.fast_path.fingerprint import Fingerprint, LooseArray
 from jax_dynemb._src.nnx.fast_path.flax import in_cached_partial, writable
-from jax_dynemb._src.nnx.fast_path.graph import iter_variables
+from jax_dynemb._src.nnx.fast_path.graph import Arguments, iter_variables
 from jax_dynemb._src.nnx.fast_path.program import (
     OutdatedStructure,
     Program,
@@ -26,11 +25,7 @@ _MOST_BINDINGS = 16  # of the models that a function was called with last
 
 
 class FastPath:
-    """The programs of one function for the structures of its Modules.
-
-    Attributes:
-      is_supported: False once a trace has shown that the function needs ``nnx.jit``.
-    """
+    """The programs of one function for the structures of its Modules."""
 
     def __init__(
         self,
@@ -38,10 +33,8 @@ class FastPath:
         is_donated: Callable[[Any], bool],
         table: type[nnx.Variable[Any]],
     ):
-        """Compiles nothing yet.
-
-        Where ``fun`` only reads Variables of the type ``table``, they are not donated.
-        """
+        """Compiles nothing yet; a ``table`` that ``fun`` only reads is not donated."""
+        # False once a trace has shown that the function needs ``nnx.jit``.
         self.is_supported = True
         self._fun, self._is_donated, self._table = fun, is_donated, table
         self._programs: dict[Any, Program] = {}

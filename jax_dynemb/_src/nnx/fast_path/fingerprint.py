@@ -29,13 +29,11 @@ class Fingerprint:
 
     It reads no arrays of Variables, and keeps no Module and no Variable alive. Numbers
     and strings are compared by value. Other leaves are held and compared by identity.
-
-    Attributes:
-      variables: the Variables, each once; see ``without_variables``.
     """
 
     def __init__(self, nodes: Sequence[Any]):
         """Takes the fingerprint; LooseArray if an array is outside of Variables."""
+        # The Variables, each once; see ``without_variables``.
         self.variables: list[nnx.Variable[Any]] = []
         self._tokens: list[Any] = []
         self._held: list[Any] = []

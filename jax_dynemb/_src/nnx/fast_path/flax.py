@@ -55,19 +55,13 @@ def writable(variable: nnx.Variable[Any]) -> bool:
 
 
 def in_cached_partial() -> bool:
-    """Returns whether ``nnx.cached_partial`` makes this call.
-
-    Its cache belongs to ``nnx.jit``, which then has to run the call.
-    """
+    """Returns whether ``nnx.cached_partial``, whose cache is ``nnx.jit``'s, calls."""
     context = getattr(_graphlib, "GRAPH_CONTEXT", None)
     return getattr(context, "tmp_static_cache", None) is not None
 
 
 class ObservedModule(nnx.Module):
-    """A Module that observes how JAX and nnx build it and flatten it.
-
-    Overrides the methods that Flax registers with JAX for every Module.
-    """
+    """A Module that observes how JAX and nnx build it and flatten it."""
 
     def _on_built(self) -> None:
         """Runs after JAX has built a copy of this Module from leaves."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the objects in a pytree that nnx tracks by identity."""
+"""Finds the objects that nnx tracks by identity, in a pytree and in a call."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import numpy as np
 from flax import nnx
 from jax.core import Tracer
 
@@ -37,3 +38,47 @@ def iter_variables(tree: Any) -> Iterator[nnx.Variable[Any]]:
     for _, node in nnx.iter_graph(nodes) if nodes else ():
         if isinstance(node, nnx.Variable):
             yield node
+
+
+_PLAIN = {int, float, bool, complex, type(None), np.ndarray}
+
+
+class Arguments:
+    """The arguments of a call, its Modules apart from the rest."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]):
+        self.nodes: list[Any] = []  # the Modules, Optimizers and Variables
+        # Of each node, its position or its name in the call.
+        self.keys: list[int | str] = []
+        # The positional arguments, None for each node.
+        self.rest = [self._rest(i, x) for i, x in enumerate(args)]
+        # The keyword arguments, None for each node.
+        self.named = {name: self._rest(name, x) for name, x in kwargs.items()}
+
+    def _rest(self, key: int | str, x: Any) -> Any:
+        if type(x) in _PLAIN or not is_graph_node(x):
+            return x
+        self.nodes.append(x)
+        self.keys.append(key)
+        return None
+
+    def are_supported(self) -> bool:
+        """Returns whether there are Modules, and none inside another argument."""
+        return bool(self.nodes) and _is_plain(self.rest) and _is_plain(self.named)
+
+
+def _is_plain(x: Any) -> bool:
+    kind = type(x)
+    if kind in _PLAIN:
+        return True
+    if kind is tuple or kind is list:
+        return all(map(_is_plain, x))
+    if kind is dict:
+        return _PLAIN.issuperset(map(type, x.values())) or all(
+            map(_is_plain, x.values())
+        )
+    if isinstance(x, jax.Array):
+        if not isinstance(x, Tracer):
+            _PLAIN.add(kind)
+        return True
+    return not graph_nodes(x)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,11 +14,10 @@ from flax import nnx
 from jax.core import Tracer
 
 from jax_dynemb._src.compiler_options import compiler_options
-from jax_dynemb._src.nnx.fast_path.arguments import Arguments
 from jax_dynemb._src.nnx.fast_path.fingerprint import Fingerprint
 from jax_dynemb._src.nnx.fast_path.flax import assign
-from jax_dynemb._src.nnx.fast_path.graph import graph_nodes, iter_variables
-from jax_dynemb._src.nnx.fast_path.reads import Reads, reads
+from jax_dynemb._src.nnx.fast_path.graph import Arguments, graph_nodes, iter_variables
+from jax_dynemb._src.ops import TableState
 
 Variables = list[nnx.Variable[Any]]
 
@@ -55,10 +55,9 @@ class Program:
     ):
         """Jits; nothing is traced yet.
 
-        ``keys`` are positions or names of the Modules, ``graphdef`` is of all of them
-        from ``nnx.split``, and ``abstract`` their state without arrays. ``donated``
-        says so of each Variable; ``may_change`` says whether the graphdef refers to
-        objects that may.
+        ``keys`` are positions or names of the Modules, ``graphdef`` is of all of them,
+        and ``abstract`` their state without arrays. ``donated`` says so of each
+        Variable.
         """
         self._fun, self._keys, self._donated = fun, keys, donated
         self._graphdef, self._abstract, self._table = graphdef, abstract, table
@@ -170,3 +169,36 @@ class Program:
         if graph_nodes(out) or nnx.graphdef(nodes) != self._graphdef:
             raise UnsupportedByFastPath
         return out
+
+
+class Reads:
+    """The arrays that read-only lookups returned, during one trace.
+
+    A lookup that inserts nothing returns its table only to order the calls of a
+    program: a later change of the table waits for it. A table that is only read holds
+    such arrays at the end of the program.
+    """
+
+    def __init__(self):
+        self._before: dict[int, tuple[Any, Any]] = {}
+
+    def note(self, before: TableState, after: TableState) -> None:
+        """Notes the table that a lookup received, and the one it returned."""
+        for old, new in zip(*map(jax.tree.leaves, (before, after)), strict=True):
+            if new is not old:
+                self._before[id(new)] = new, old
+
+    def is_only_read(self, now: Any, first: Any) -> bool:
+        """Returns whether a value is the first one, or reads made it from that."""
+        leaves, inputs = jax.tree.leaves(now), jax.tree.leaves(first)
+        return len(leaves) == len(inputs) and all(map(self._same, leaves, inputs))
+
+    def _same(self, leaf: Any, first: Any) -> bool:
+        while leaf is not first and id(leaf) in self._before:
+            leaf = self._before[id(leaf)][1]
+        return leaf is first
+
+
+reads: contextvars.ContextVar[Reads | None] = contextvars.ContextVar(
+    "jax_dynemb_reads", default=None
+)

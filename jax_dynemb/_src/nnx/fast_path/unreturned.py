@@ -21,10 +21,7 @@ from jax.core import Tracer
 
 
 class _Copy:
-    """The state of one copy; it does not keep the copy alive.
-
-    The first Variable identifies a copy: Flax builds several Modules around it.
-    """
+    """The state of one copy, which its first Variable identifies, and does not keep."""
 
     def __init__(self, kind: str):
         self.kind = kind

@@ -1,0 +1,152 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what a publisher writes into a folder: snapshots and segments.
+
+``snapshot-<n>`` holds whole tables, ``segment-<n>`` what changed between n - 1 and n. A
+directory has its name when it is complete. Its ``publication.json`` names the one
+before by a token, so a reader notices a gap, another run or another history. A reader
+begins with any snapshot and goes on with the segments that follow its number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import DamagedFileError
+from .json import Fields, read_json
+from .version import FORMAT_VERSION, check_version
+
+_NAME = "publication.json"
+TABLES = "tables"
+DENSE = "dense.safetensors"
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Says what one directory of a publication holds.
+
+    Attributes:
+      path: the directory.
+      number: its place in the sequence.
+      previous: token of the number before; "" where a history begins.
+      token: names it.
+      step: what the publisher called the step of the rows.
+      time: seconds since 1970 on the publisher's clock, when the rows were copied.
+      tables: by name what the publisher says of each: its rows, and its mark.
+      files: by table, the link of its file; those that are not there did not change.
+    """
+
+    path: Path
+    number: int
+    previous: str
+    token: str
+    step: int
+    time: float
+    tables: Mapping[str, Any]
+    files: Mapping[str, str]
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether it holds whole tables."""
+        return self.path.name.startswith("snapshot-")
+
+
+def snapshot_path(folder: Path, number: int) -> Path:
+    """Returns where a snapshot lies."""
+    return folder / f"snapshot-{number:012d}"
+
+
+def segment_path(folder: Path, number: int) -> Path:
+    """Returns where a segment lies."""
+    return folder / f"segment-{number:012d}"
+
+
+def delta_path(segment: Path, table: str) -> Path:
+    """Returns where a segment has the changes of a table."""
+    return segment / f"{table}.delta-000001.safetensors"
+
+
+def numbers_in(folder: Path, kind: str) -> list[int]:
+    """Lists the numbers of the snapshots or segments in a folder, ascending."""
+    names = (entry.name for entry in os.scandir(folder))
+    parts = (name.split("-", 1) for name in names if name.startswith(f"{kind}-"))
+    return sorted(int(number) for _, number in parts if number.isdigit())
+
+
+def newest(folder: Path) -> tuple[Part | None, Part | None]:
+    """Finds the newest snapshot, and the newest part: that, or a segment behind it."""
+    snapshots = numbers_in(folder, "snapshot")
+    if not snapshots:
+        return None, None
+    base = last = read_part(snapshot_path(folder, snapshots[-1]))
+    for number in numbers_in(folder, "segment"):
+        if number == last.number + 1:
+            following = read_part(segment_path(folder, number))
+            if following.previous != last.token:
+                break
+            last = following
+    return base, last
+
+
+def token_of(previous: str, fields: Mapping[str, Any]) -> str:
+    """Returns the token of a part from what it says and the token before."""
+    text = json.dumps([previous, fields], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def part_fields(
+    number: int,
+    previous: str,
+    step: int,
+    time: float,
+    tables: Mapping[str, Any],
+    files: Mapping[str, str],
+    token: str | None = None,
+) -> dict[str, Any]:
+    """Returns what ``publication.json`` holds.
+
+    A snapshot of the rows of a segment has the token of that, so that a reader may come
+    from either.
+    """
+    fields = {
+        "format_version": FORMAT_VERSION,
+        "number": number,
+        "previous": previous,
+        "step": step,
+        "time": time,
+        "tables": dict(tables),
+        "files": dict(files),
+    }
+    own = token_of(previous, fields)
+    return fields | {"token": token or own, "check": own}
+
+
+def read_part(path: Path) -> Part:
+    """Reads what a directory holds; DamagedFileError if that is not what was written.
+
+    Raises:
+      FileNotFoundError: it is not there, or was removed as an old one.
+    """
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path} is not there.")
+    fields: Fields = read_json(path / _NAME)
+    check_version(fields)
+    said = {n: fields[n] for n in fields if n not in ("token", "check")}
+    if token_of(fields.text("previous"), said) != fields.text("check"):
+        raise DamagedFileError(fields.path, "its contents do not match their checksum")
+    return Part(
+        path,
+        fields.whole("number"),
+        fields.text("previous"),
+        fields.text("token"),
+        fields.whole("step"),
+        fields.number("time"),
+        fields.fields("tables"),
+        fields.fields("files"),
+    )

@@ -1,0 +1,184 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Copies what a publisher needs of a state: small arrays, changed rows, dense ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from jax_dynemb._src.engines import States
+from jax_dynemb._src.engines.shard import (
+    ChangedRows,
+    HostRows,
+    copied,
+    copy_changed_rows,
+    counter_values,
+    to_host,
+)
+from jax_dynemb._src.rows import check_ancestor
+from jax_dynemb._src.table import (
+    Mark,
+    Tables,
+    identity_in,
+    log_head,
+    read_log_since,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Captured:
+    """Holds copies that the device makes behind the steps that run there.
+
+    Attributes:
+      step: what the caller says of the moment.
+      time: seconds since 1970.
+      counted: the counters and logs of removed keys of all tables, by arrays; a state
+        without rows.
+      changed: by table, the changed rows of each shard.
+      dense: arrays by path, of the same moment.
+    """
+
+    step: int
+    time: float
+    counted: States
+    changed: Mapping[str, list[ChangedRows]]
+    dense: Mapping[str, Any]
+
+
+def capture(
+    coll: Tables,
+    state: States,
+    marks: Mapping[str, Mark],
+    rooms: Mapping[str, int],
+    dtype: str,
+    step: int,
+    dense: Any,
+) -> Captured:
+    """Starts all copies of a segment; waits for nothing.
+
+    Args:
+      coll: the tables.
+      state: their state, which the next step may donate.
+      marks: by table, where the segment before ended.
+      rooms: by table, rows of the buffers of each shard.
+      dtype: of rows.
+      step: of the caller.
+      dense: a pytree of arrays, or None.
+    """
+    changed = {
+        name: [
+            copy_changed_rows(table, shard, mark.clock, rooms[name], dtype)
+            for table, shard in coll.hash_engine.shards(state, name)
+        ]
+        for name, mark in marks.items()
+    }
+    return Captured(
+        step, time.time(), counted(coll, state), changed, copied_dense(dense)
+    )
+
+
+def counted(coll: Tables, state: States) -> States:
+    """Copies what says how far tables are; a state that has no rows."""
+    arrays = {coll.state_name(name) for name in coll.tables}
+    small = copied(
+        {name: (state[name].counters, state[name].removed) for name in arrays}
+    )
+    return {
+        name: dataclasses.replace(
+            state[name],
+            index=None,
+            values=None,
+            optimizer={},
+            extra=(),
+            sketch=None,
+            tier=None,
+            counters=counters,
+            removed=removed,
+        )
+        for name, (counters, removed) in small.items()
+    }
+
+
+def copied_dense(dense: Any) -> dict[str, Any]:
+    """Copies the arrays of a pytree, by path."""
+    leaves = jax.tree.leaves_with_path(dense)
+    named = {
+        jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves
+    }
+    return copied(named) if named else {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """Holds what changed in one table, on the host.
+
+    Attributes:
+      mark: where it ends.
+      rows: of the table, all of them.
+      columns: the tensors of a delta; None if nothing changed.
+    """
+
+    mark: Mark
+    rows: int
+    columns: dict[str, np.ndarray] | None
+
+
+def changes_of(
+    coll: Tables, captured: Captured, name: str, since: Mark
+) -> Changes | int | None:
+    """Waits for the copies of a table and sorts its changes.
+
+    Returns:
+      The changes. Or how many rows changed on one shard, if the buffers have fewer.
+      Or None where a history begins, or only a snapshot tells what was removed.
+    """
+    mark = mark_of(coll, captured.counted, name, since)
+    if not continues(name, since, mark):
+        return None
+    removed, _ = read_log_since(coll, captured.counted, name, since.head)
+    if removed is None:
+        return None
+    found = [to_host(each) for each in captured.changed[name]]
+    most = max((each.count for each in found), default=0)
+    if any(each.count > len(each.keys) for each in found):
+        return most
+    numbers = counter_values(coll.hash_engine.counted(captured.counted, name))
+    return Changes(mark, numbers["rows"], _columns(found, removed))
+
+
+def _columns(
+    found: list[HostRows], removed: np.ndarray
+) -> dict[str, np.ndarray] | None:
+    keys = np.concatenate([each.keys for each in found])
+    removed = np.setdiff1d(removed, keys, assume_unique=True)  # those that are back
+    if not len(keys) and not len(removed):
+        return None
+    order = np.argsort(keys)
+    columns = {"keys": keys[order], "removed": removed}
+    if all(each.scales is not None for each in found):
+        scales: Any = [each.scales for each in found]
+        columns["scales"] = np.concatenate(scales)[order]
+    return columns | {"rows": np.concatenate([each.rows for each in found])[order]}
+
+
+def mark_of(coll: Tables, counted: States, name: str, since: Mark | None) -> Mark:
+    """Returns the mark of a moment, behind the one before."""
+    own = coll.hash_engine.counted(counted, name)
+    clock = counter_values(own)["clock"] + 1
+    head, identity = log_head(coll, counted, name), identity_in(coll, counted, name)
+    return Mark.after(since, name, clock, head, identity)
+
+
+def continues(name: str, since: Mark, now: Mark) -> bool:
+    """Whether a state comes out of what was published."""
+    try:
+        check_ancestor(now.identity, since.identity, f"Table '{name}': the publication")
+    except ValueError:
+        return False  # another run, or an older checkpoint
+    return since.clock <= now.clock

@@ -1,0 +1,330 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Publishes what a training program changes, behind its steps."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jax_dynemb._src.engines import States
+from jax_dynemb._src.files.integrity import Part, newest
+from jax_dynemb._src.files.live import check_whole, collection_of
+from jax_dynemb._src.is_whole import is_whole
+from jax_dynemb._src.serving.capture import (
+    Captured,
+    Changes,
+    capture,
+    changes_of,
+    continues,
+    copied_dense,
+    counted,
+    mark_of,
+)
+from jax_dynemb._src.serving.folder import (
+    Lease,
+    compact,
+    remove_old,
+    write_segment,
+    write_snapshot,
+)
+from jax_dynemb._src.table import Mark, Tables
+
+_FIRST_ROOM = 4096
+_DTYPES = ("float32", "bfloat16", "int8")
+
+
+class Publisher:
+    """Publishes tables in a folder while they are trained.
+
+    A call of ``step`` starts copies on the device and returns. A thread waits for them,
+    and writes a segment with the rows that changed and the keys that were removed.
+    Subscribers apply whole segments in order, so what they serve is one moment of the
+    training. If the thread is behind, a call does nothing, and the next segment has
+    more rows.
+
+    A snapshot holds whole tables: a subscriber begins with one. The first one is
+    written in the call that begins a history, which waits for it. Later ones are made
+    of the snapshot before and its segments, by the thread.
+
+    Args:
+      coll: the tables, each with ``TableConfig(log_removed=...)``, row-wise,
+        table-wise, replicated or on one device, of one process.
+      to: a folder, on a disk that subscribers see; made if it is not there.
+      every: steps between two segments.
+      dtype: of published rows: "float32", "bfloat16", or "int8" with a scale a row.
+      snapshot_every: segments between two snapshots; None: when segments hold as many
+        rows as the snapshot.
+      keep: snapshots that stay, with the segments behind the oldest of them.
+
+    Raises:
+      RuntimeError: another publisher holds the folder.
+      ValueError: a table cannot be published, with what to do.
+
+    Example:
+      >>> with jde.serving.Publisher(coll, to=folder) as publisher:  # doctest: +SKIP
+      ...     for batch in batches:
+      ...         state = train_step(state, batch)
+      ...         publisher.step(state)
+    """
+
+    def __init__(
+        self,
+        coll: Tables,
+        to: str | os.PathLike[str],
+        *,
+        every: int = 1,
+        dtype: str = "float32",
+        snapshot_every: int | None = None,
+        keep: int = 2,
+    ):
+        """Takes the folder; nothing is written before the first ``step``."""
+        _check(coll, every, dtype, snapshot_every, keep)
+        self._coll, self._dtype, self._every = coll, dtype, every
+        self._snapshot_every, self._keep = snapshot_every, keep
+        self._folder = Path(to)
+        self._lease = Lease(self._folder)
+        self._calls = self._skipped = self._segments = 0
+        self._rooms = {name: _FIRST_ROOM for name in coll.tables}
+        self._marks: dict[str, Mark] | None = None
+        self._rows_behind = self._segments_behind = 0
+        self._base: Part | None = None
+        self._last: Part | None = None
+        self._waiting: queue.SimpleQueue[Captured | None] = queue.SimpleQueue()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._error: BaseException | None = None
+        self._snapshot_due = False
+        self._thread = threading.Thread(
+            target=self._run, name="jax_dynemb.publisher", daemon=True
+        )
+        self._thread.start()
+
+    def step(
+        self, state: States, dense: Any = None, *, step: int | None = None
+    ) -> bool:
+        """Publishes a moment, if it is time. Call it between an update and a lookup.
+
+        Args:
+          state: the tables after an update; the next step may donate it at once.
+          dense: a pytree of arrays of the same moment, such as the dense parameters.
+          step: what to call the moment; the number of this call if None.
+
+        Returns:
+          Whether a segment or a snapshot of this moment is published, or on its way.
+
+        Raises:
+          OSError, ValueError: of the thread, by the next call; the folder stays whole.
+        """
+        self._raise_error()
+        self._calls += 1
+        if (self._calls - 1) % self._every:
+            return False
+        return self._publish(state, dense, self._calls if step is None else step)
+
+    def flush(
+        self, state: States | None = None, dense: Any = None, *, step: int | None = None
+    ) -> None:
+        """Waits until everything is written; with a state, that moment too.
+
+        Args:
+          state: as for ``step``; None: what was given to ``step``.
+          dense: likewise.
+          step: likewise.
+        """
+        self._wait()
+        if state is not None:
+            for _ in range(64):  # buffers double until they have room
+                self._publish(state, dense, self._calls if step is None else step)
+                self._wait()
+                if not self._skipped_rows:
+                    return
+
+    def stats(self) -> dict[str, int]:
+        """Counts calls, segments, calls that found the thread busy, and the number.
+
+        The number is that of the newest part in the folder.
+        """
+        number = 0 if self._last is None else self._last.number
+        return {
+            "calls": self._calls,
+            "segments": self._segments,
+            "skipped": self._skipped,
+            "number": number,
+        }
+
+    def close(self) -> None:
+        """Waits for the thread and lets go of the folder."""
+        if self._thread.is_alive():
+            self._waiting.put(None)
+            self._thread.join()
+        self._lease.release()
+        self._raise_error()
+
+    def __enter__(self) -> Publisher:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        """Closes it."""
+        self.close()
+
+    # ---- in the thread of the caller ---------------------------------------------
+
+    _skipped_rows = False
+
+    def _publish(self, state: States, dense: Any, step: int) -> bool:
+        collection_of("Publisher.step", self._coll, state)
+        if not is_whole(step) or step < 0:
+            raise ValueError(f"Publisher: step={step!r} must be a whole number from 0.")
+        step = int(step)
+        if not self._idle.is_set():
+            self._skipped += 1
+            return False
+        if self._marks is None:
+            self._marks = self._published_marks(state)
+        if self._marks is None or self._snapshot_due:
+            self._begin(state, dense, step)
+            return True
+        self._idle.clear()
+        self._waiting.put(
+            capture(
+                self._coll, state, self._marks, self._rooms, self._dtype, step, dense
+            )
+        )
+        return True
+
+    def _published_marks(self, state: States) -> dict[str, Mark] | None:
+        """Reads where the folder ends; None unless the state comes out of that."""
+        self._base, last = newest(self._folder)
+        self._last = last
+        if last is None or set(last.tables) != set(self._coll.tables):
+            return None
+        now = counted(self._coll, state)
+        marks = {n: Mark.from_json(each["mark"]) for n, each in last.tables.items()}
+        for name, mark in marks.items():
+            if not continues(name, mark, mark_of(self._coll, now, name, mark)):
+                return None
+        self._segments_behind = last.number - self._base.number if self._base else 0
+        return marks
+
+    def _begin(self, state: States, dense: Any, step: int) -> None:
+        """Begins a history with a snapshot of this state, which is read here."""
+        coll, now = self._coll, counted(self._coll, state)
+        for name in coll.tables:
+            check_whole(coll, state, name)
+        marks = {name: mark_of(coll, now, name, None) for name in coll.tables}
+        part = write_snapshot(
+            self._folder,
+            self._lease,
+            coll,
+            state,
+            (0 if self._last is None else self._last.number) + 1,
+            marks,
+            self._dtype,
+            step,
+            copied_dense(dense),
+        )
+        self._base = self._last = part
+        self._marks, self._snapshot_due = marks, False
+        self._rows_behind = self._segments_behind = 0
+        remove_old(self._folder, self._keep)
+
+    def _wait(self) -> None:
+        self._idle.wait()
+        self._raise_error()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    # ---- in the thread of its own ------------------------------------------------
+
+    def _run(self) -> None:
+        while (captured := self._waiting.get()) is not None:
+            try:
+                self._write(captured)
+            except BaseException as error:  # noqa: BLE001 (the next call raises it)
+                self._error = error
+            finally:
+                self._idle.set()
+
+    def _write(self, captured: Captured) -> None:
+        assert self._marks is not None and self._last is not None
+        found: dict[str, Changes] = {}
+        self._skipped_rows = False
+        for name, mark in self._marks.items():
+            changes = changes_of(self._coll, captured, name, mark)
+            if changes is None:
+                self._snapshot_due = True
+                return
+            if isinstance(changes, int):
+                self._rooms[name] = 1 << changes.bit_length()
+                self._skipped_rows = True
+            else:
+                found[name] = changes
+        if self._skipped_rows:
+            return  # the marks stay, so the next segment has these rows
+        self._last = write_segment(
+            self._folder, self._lease, self._last, captured, found, self._dtype
+        )
+        self._marks = {name: changes.mark for name, changes in found.items()}
+        self._segments += 1
+        self._segments_behind += 1
+        for changes in found.values():
+            self._rows_behind += (
+                0 if changes.columns is None else len(changes.columns["keys"])
+            )
+        if self._wants_snapshot(found):
+            self._compact()
+
+    def _wants_snapshot(self, found: Mapping[str, Changes]) -> bool:
+        if self._snapshot_every is not None:
+            return self._segments_behind >= self._snapshot_every
+        rows = sum(changes.rows for changes in found.values())
+        return self._rows_behind > max(rows, _FIRST_ROOM)
+
+    def _compact(self) -> None:
+        """Makes a snapshot of the one before and its segments."""
+        assert self._base is not None and self._last is not None
+        self._base = compact(
+            self._folder, self._lease, self._coll, self._base, self._last, self._dtype
+        )
+        self._rows_behind = self._segments_behind = 0
+        remove_old(self._folder, self._keep)
+
+
+def _check(coll: Any, every: Any, dtype: Any, snapshot_every: Any, keep: Any) -> None:
+    if not isinstance(coll, Tables):
+        raise TypeError(
+            "Publisher takes the jde.Tables; of a module that is module.coll, and "
+            "step takes module.get_state()."
+        )
+    whole = {"every": every, "snapshot_every": snapshot_every, "keep": keep}
+    for name, value in whole.items():
+        if value is not None and not (is_whole(value) and value > 0):
+            raise ValueError(f"Publisher: {name}={value!r} must be a number above 0.")
+    if dtype not in _DTYPES:
+        raise ValueError(f"Publisher: dtype must be one of {_DTYPES}, not {dtype!r}.")
+    for name, config in coll.tables.items():
+        if getattr(config, "log_removed", None) is None:
+            raise ValueError(
+                f"Publisher: table '{name}' is a tensor train. Publish the other "
+                "tables, and its cores as dense=coll.state of it."
+            )
+        if not config.log_removed:
+            raise ValueError(
+                f"Publisher: table '{name}' has no log of removed keys, so nothing "
+                "says what left it: set TableConfig(log_removed=n), n as many keys as "
+                "leave between two segments."
+            )
+        if config.sharding == "column_wise":
+            raise ValueError(
+                f"Publisher: table '{name}' is column-wise: make it row-wise, whose "
+                "devices have whole rows."
+            )

@@ -1,0 +1,347 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Subscribers hold what the training program held at the moment of a part."""
+
+import dataclasses
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_dynemb as jde
+from jax_dynemb._src.files.integrity import newest, numbers_in
+from meshes import mesh_of
+
+IDS = 3000
+
+
+def tables(mesh=None, **fields):
+    shared = {"optimizer": jde.optim.sgd(1.0), "log_removed": 1 << 13} | fields
+    return jde.Tables(
+        [
+            jde.TableConfig("a", 8, 1024, **shared),
+            jde.TableConfig("b", 16, 512, **shared | {"score_strategy": "lfu"}),
+        ],
+        mesh=mesh,
+    )
+
+
+@functools.cache
+def step_of(coll):
+    @jax.jit
+    def step(state, ids, value):
+        rows, residual, state = coll.lookup(state, ids)
+        grads = {name: jnp.full_like(each, value) for name, each in rows.items()}
+        return coll.apply_gradients(state, residual, grads)
+
+    return step
+
+
+class Training:
+    """A program that trains on random ids."""
+
+    def __init__(self, coll, seed=0, batch=200):
+        self.coll, self.state = coll, coll.init(seed)
+        self.draw, self.batch, self.steps = np.random.default_rng(seed), batch, 0
+
+    def step(self):
+        ids = {n: jde.ids(self.draw.integers(0, IDS, self.batch)) for n in "ab"}
+        self.steps += 1
+        self.state = step_of(self.coll)(self.state, ids, float(self.steps))
+
+    @property
+    def dense(self):
+        return {"w": jnp.full(3, self.steps), "deep": [jnp.float32(self.steps)]}
+
+    def publish(self, publisher):
+        publisher.step(self.state, self.dense, step=self.steps)
+
+
+def same_rows(coll, state, served, rtol=0.0):
+    """Compares all ids, stored or not, and the keys."""
+    for name in "ab":
+        ids = {name: jde.ids(np.arange(IDS))}
+        want = np.asarray(coll.find(state, ids)[0][name])
+        np.testing.assert_allclose(served.find(ids)[name], want, rtol=rtol, atol=rtol)
+
+
+def test_each_segment_is_one_moment(tmp_path):
+    coll = tables()
+    run = Training(coll)
+    with jde.serving.Publisher(coll, tmp_path) as publisher:
+        run.step()
+        run.publish(publisher)
+        served = jde.serving.Subscriber(tmp_path, tables(), interval=0)
+        for _ in range(12):
+            run.step()
+            run.publish(publisher)
+            publisher.flush()
+            assert served.update() == 1
+            version = served.version()
+            assert version.step == run.steps and version.number == run.steps
+            assert version.dense["w"].tolist() == [run.steps] * 3
+            assert version.dense["deep.0"] == run.steps
+            same_rows(coll, run.state, served)
+        assert served.stats()["snapshots"] == 1
+        assert publisher.stats()["skipped"] == 0
+
+
+def test_rows_that_leave_are_gone_and_rows_that_return_are_back(tmp_path):
+    coll = tables()
+    run = Training(coll)
+    ids = {n: jde.ids(np.arange(100)) for n in "ab"}
+    run.state = step_of(coll)(run.state, ids, 1.0)
+    with jde.serving.Publisher(coll, tmp_path) as publisher:
+        publisher.step(run.state)
+        run.state = coll.erase(run.state, {n: jde.ids(np.arange(50)) for n in "ab"})
+        again = {n: jde.ids(np.arange(40, 60)) for n in "ab"}
+        run.state = step_of(coll)(run.state, again, 2.0)
+        publisher.flush(run.state)
+    served = jde.serving.Subscriber(tmp_path, tables(), interval=0)
+    assert served.version().number == 2
+    same_rows(coll, run.state, served)
+
+
+def test_calls_that_find_the_thread_at_work_lose_nothing(tmp_path):
+    coll = tables()
+    run = Training(coll)
+    with jde.serving.Publisher(coll, tmp_path) as publisher:
+        for _ in range(40):  # as fast as they come
+            run.step()
+            run.publish(publisher)
+        publisher.flush(run.state, run.dense, step=run.steps)
+        counts = publisher.stats()
+    served = jde.serving.Subscriber(tmp_path, tables(), interval=0)
+    assert served.version().step == 40
+    assert counts["calls"] == 40 and counts["segments"] + counts["skipped"] >= 40
+    same_rows(coll, run.state, served)
+
+
+def test_more_rows_than_the_buffers_have(tmp_path, monkeypatch):
+    monkeypatch.setattr("jax_dynemb._src.serving.publisher._FIRST_ROOM", 8)
+    coll = tables()
+    run = Training(coll)
+    with jde.serving.Publisher(coll, tmp_path) as publisher:
+        for _ in range(6):
+            run.step()
+            run.publish(publisher)
+            publisher.flush(run.state, step=run.steps)
+            same_rows(
+                coll, run.state, jde.serving.Subscriber(tmp_path, tables(), interval=0)
+            )
+
+
+@pytest.mark.parametrize("dtype, rtol", [("bfloat16", 2**-8), ("int8", 1 / 200)])
+def test_rows_are_rounded_as_asked(tmp_path, dtype, rtol):
+    coll = tables()
+    run = Training(coll)
+    with jde.serving.Publisher(
+        coll, tmp_path, dtype=dtype, snapshot_every=3
+    ) as publisher:
+        for _ in range(9):
+            run.step()
+            run.publish(publisher)
+            publisher.flush()
+    served = jde.serving.Subscriber(tmp_path, tables(), interval=0)
+    for name in "ab":
+        ids = {name: jde.ids(np.arange(IDS))}
+        want = np.asarray(coll.find(run.state, ids)[0][name])
+        bound = rtol * np.abs(want).max(axis=1, keepdims=True)
+        assert (np.abs(served.find(ids)[name] - want) <= bound + 1e-7).all()
+
+
+def test_snapshots_of_segments_hold_the_same_rows_and_old_parts_go(tmp_path):
+    coll = tables()
+    run = Training(coll)
+    early = None
+    with jde.serving.Publisher(coll, tmp_path, snapshot_every=4, keep=2) as publisher:
+        for number in range(1, 20):
+            run.step()
+            run.publish(publisher)
+            publisher.flush()
+            if number == 2:
+                early = jde.serving.Subscriber(tmp_path, tables(), interval=0)
+    assert numbers_in(tmp_path, "snapshot") == [13, 17]
+    assert numbers_in(tmp_path, "segment") == [14, 15, 16, 17, 18, 19]
+    late = jde.serving.Subscriber(tmp_path, tables(), interval=0)
+    assert late.stats()["segments"] == 2
+    same_rows(coll, run.state, late)
+    early.update()  # its next segments are gone
+    assert early.stats()["snapshots"] == 2 and early.version().number == 19
+    same_rows(coll, run.state, early)
+
+
+def test_a_new_process_continues_a_history(tmp_path):
+    coll, folder = tables(), tmp_path / "published"
+    run = Training(coll)
+    served = None
+    for _ in range(3):
+        with jde.serving.Publisher(coll, folder) as publisher:
+            for _ in range(3):
+                run.step()
+                run.publish(publisher)
+                publisher.flush()
+                if served is None:
+                    served = jde.serving.Subscriber(folder, tables(), interval=0)
+        served.update()
+        same_rows(coll, run.state, served)
+    assert numbers_in(folder, "snapshot") == [1] and served.version().number == 9
+
+
+def test_an_older_checkpoint_or_another_run_begins_a_history(tmp_path):
+    coll, folder = tables(), tmp_path / "published"
+    run = Training(coll)
+    run.step()
+    jde.checkpoint.save(tmp_path / "saved", 1, {"tables": run.state}, tables=coll)
+    with jde.serving.Publisher(coll, folder) as publisher:
+        for _ in range(3):
+            run.publish(publisher)
+            publisher.flush()
+            run.step()
+    served = jde.serving.Subscriber(folder, tables(), interval=0)
+    tree = {"tables": coll.init(0)}
+    restored = jde.checkpoint.restore(tmp_path / "saved", tree, tables=coll)
+    run.state = restored.tree["tables"]
+    with jde.serving.Publisher(coll, folder) as publisher:
+        for _ in range(2):
+            run.step()
+            run.publish(publisher)
+            publisher.flush()
+    served.update()
+    assert served.stats()["snapshots"] == 2
+    same_rows(coll, run.state, served)
+    other = Training(coll, seed=5)
+    other.step()
+    with jde.serving.Publisher(coll, folder) as publisher:
+        other.publish(publisher)
+    served.update()
+    assert served.stats()["snapshots"] == 3
+    same_rows(coll, other.state, served)
+
+
+def test_a_log_that_does_not_reach_back_leads_to_a_snapshot(tmp_path):
+    coll = tables(log_removed=16)
+    run = Training(coll, batch=600)
+    with jde.serving.Publisher(coll, tmp_path) as publisher:
+        for _ in range(6):
+            run.step()
+            run.publish(publisher)
+            publisher.flush()
+        publisher.flush(run.state)
+        publisher.flush(run.state)
+    served = jde.serving.Subscriber(tmp_path, tables(), interval=0)
+    assert len(numbers_in(tmp_path, "snapshot")) >= 2
+    same_rows(coll, run.state, served)
+
+
+def test_a_folder_has_one_publisher(tmp_path):
+    coll = tables()
+    run = Training(coll)
+    first = jde.serving.Publisher(coll, tmp_path)
+    with pytest.raises(RuntimeError, match="has a publisher already"):
+        jde.serving.Publisher(coll, tmp_path)
+    first.close()
+    with jde.serving.Publisher(coll, tmp_path) as second:
+        run.publish(second)
+        # Where a file system has no locks, a token tells.
+        (tmp_path / "publisher.json").write_text(json.dumps({"token": "another"}))
+        run.step()
+        run.publish(second)
+        with pytest.raises(RuntimeError, match="Another publisher has taken"):
+            second.flush()
+    assert newest(tmp_path)[1].number == 1
+
+
+def test_a_thread_follows(tmp_path):
+    coll = tables()
+    run = Training(coll)
+    with jde.serving.Publisher(coll, tmp_path) as publisher:
+        run.publish(publisher)
+        with jde.serving.Subscriber(tmp_path, tables(), interval=0.01) as served:
+            for _ in range(20):
+                run.step()
+                run.publish(publisher)
+                with served.reading() as (version, state):
+                    ids = {n: jde.ids(np.arange(IDS)) for n in "ab"}
+                    rows = served._coll.find(state, ids)[0]
+                    assert version.dense["w"].tolist() == [version.step] * 3
+                np.asarray(rows["a"])
+            publisher.flush(run.state, step=99)
+            for _ in range(1000):
+                if served.version().step == 99:
+                    break
+                served.update()
+            same_rows(coll, run.state, served)
+
+
+def test_what_cannot_be_published_is_refused_with_the_fix(tmp_path):
+    with pytest.raises(ValueError, match="log_removed=n"):
+        jde.serving.Publisher(tables(log_removed=0), tmp_path)
+    with pytest.raises(ValueError, match="dtype must be one of"):
+        jde.serving.Publisher(tables(), tmp_path, dtype="int4")
+    with pytest.raises(ValueError, match="every=0 must be"):
+        jde.serving.Publisher(tables(), tmp_path, every=0)
+    publisher = jde.serving.Publisher(tables(), tmp_path)
+    with publisher, pytest.raises(ValueError, match="step=-1 must be"):
+        publisher.step(tables().init(0), step=-1)
+    with pytest.raises(TypeError, match="module.coll"):
+        jde.serving.Publisher({}, tmp_path)
+    with pytest.raises(FileNotFoundError, match="has no snapshot"):
+        jde.serving.Subscriber(tmp_path / "none", tables(), wait=0.0)
+
+
+def test_a_smaller_replica_is_refused_and_serves_on(tmp_path):
+    coll = tables()
+    run = Training(coll)
+    with jde.serving.Publisher(coll, tmp_path) as publisher:
+        run.publish(publisher)
+        small = jde.Tables(
+            [
+                jde.TableConfig("a", 8, 128, optimizer=jde.optim.none()),
+                jde.TableConfig("b", 16, 512, optimizer=jde.optim.none()),
+            ]
+        )
+        served = jde.serving.Subscriber(tmp_path, small, interval=0)
+        for _ in range(4):
+            run.step()
+        run.publish(publisher)
+        publisher.flush()
+        with pytest.raises(ValueError, match="capacity of the publisher's"):
+            served.update()
+        assert served.version().number == 1
+
+
+@pytest.mark.parametrize("sharding", ["row_wise", "replicated", "table_wise"])
+def test_a_mesh_publishes_for_one_device(tmp_path, sharding):
+    coll = tables(mesh=mesh_of(4), sharding=sharding)
+    run = Training(coll)
+    with jde.serving.Publisher(coll, tmp_path, snapshot_every=3) as publisher:
+        for _ in range(5):
+            run.step()
+            run.publish(publisher)
+            publisher.flush()
+    served = jde.serving.Subscriber(tmp_path, tables(), interval=0)
+    assert served.version().step == 5
+    same_rows(coll, run.state, served)
+
+
+def test_rows_in_host_memory_are_published(tmp_path):
+    tier = jde.tiers.host(hbm_rows=256)
+    config = jde.TableConfig("a", 8, 2048, tier=tier, log_removed=4096)
+    coll = jde.Tables([config])
+    state = coll.init(0)
+    draw = np.random.default_rng(0)
+    plain = jde.Tables([dataclasses.replace(config, tier=None)])
+    with jde.serving.Publisher(coll, tmp_path) as publisher:
+        for value in range(6):
+            ids = {"a": jde.ids(draw.integers(0, IDS, 150))}
+            state = step_of(coll)(state, ids, float(value))
+            publisher.step(state)
+            publisher.flush()
+    served = jde.serving.Subscriber(tmp_path, plain, interval=0)
+    ids = {"a": jde.ids(np.arange(IDS))}
+    want = coll.find(state, ids)[0]["a"]
+    np.testing.assert_array_equal(served.find(ids)["a"], want)

@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch follows a training in JAX: the same rows, at every part."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jax_dynemb as jde
+from serving.test_publisher import IDS, Training, tables
+
+torch = pytest.importorskip("torch")
+TORCH = Path(__file__).resolve().parents[2] / "jax_dynemb_torch/src"
+
+
+@pytest.mark.parametrize("dtype, rtol", [("float32", 0.0), ("int8", 1 / 200)])
+def test_pytorch_reads_the_rows_of_each_part(tmp_path, monkeypatch, dtype, rtol):
+    monkeypatch.setattr(sys, "path", [str(TORCH), *sys.path])
+    import jax_dynemb_torch  # noqa: PLC0415 (it lies in this repository)
+
+    coll = tables()
+    run = Training(coll)
+    served = None
+    with jde.serving.Publisher(
+        coll, tmp_path, dtype=dtype, snapshot_every=4
+    ) as publisher:
+        for _ in range(10):
+            run.step()
+            run.publish(publisher)
+            publisher.flush()
+            if served is None:
+                served = jax_dynemb_torch.Subscriber(tmp_path, interval=0)
+            served.update()
+            version = served.version()
+            assert version.step == run.steps
+            assert version.dense["w"].tolist() == [run.steps] * 3
+            found = served({name: torch.arange(IDS) for name in "ab"})
+            for name in "ab":
+                ids = {name: jde.ids(np.arange(IDS))}
+                want = np.asarray(coll.find(run.state, ids)[0][name])
+                stored = np.asarray(coll.find(run.state, ids)[1][name])
+                bound = rtol * np.abs(want).max(axis=1, keepdims=True)
+                near = np.abs(found[name].numpy() - want) <= bound
+                assert near[stored].all()
+                assert (found[name].numpy()[~stored] == 0).all()
