@@ -33,7 +33,7 @@ _LEFT = {
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """What is read of a table for its page.
+    """Holds what is read of a table for its page.
 
     Attributes:
       keys: int64[n].
@@ -171,7 +171,7 @@ def _use(table: StoredTable, content: Content) -> Iterable[str]:
 
 
 def _top(table: StoredTable, content: Content) -> str:
-    """The ids that would leave last, and those with the longest rows."""
+    """Lists the ids that would leave last, and those with the longest rows."""
     lists = {"highest score": content.scores, "longest row": content.norms}
     tables = []
     for says, numbers in lists.items():
