@@ -55,14 +55,17 @@ def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
         ids = ids.jagged_by_feature()
     check_mapping(ids, "ids", "feature", tables.features)
     for feature, each in ids.items():
-        _refuse_state(feature, each)
+        if isinstance(each, TableState):
+            raise _state_as_ids(feature)
         tables.config_of(feature)
     if not ids:
         raise ValueError("ids must have one feature or more")
     ordered = tables.in_order(ids)
     for feature, each in ordered.items():
-        check_ids(tables.config_of(feature), feature, each)
-        ordered[feature] = without_padding_id(tables.config_of(feature), each)
+        config = tables.config_of(feature)
+        check_ids(config, feature, each)
+        if getattr(config, "padding_id", None) is not None:
+            ordered[feature] = without_padding_id(config, each)
     return ordered
 
 
@@ -163,7 +166,8 @@ def check_ids(config: TableConfig | TTConfig, feature: str, ids: Any) -> None:
 
     Nothing tells uint32[n, 2] with two 32-bit ids a row from n ids of ``jde.ids``.
     """
-    _refuse_state(feature, ids)
+    if isinstance(ids, TableState):
+        raise _state_as_ids(feature)
     if isinstance(ids, Mapping):
         raise TypeError(
             f"ids of '{feature}' are a dict, but must be an array of ids or a Jagged: "
@@ -181,12 +185,11 @@ def check_ids(config: TableConfig | TTConfig, feature: str, ids: Any) -> None:
         )
 
 
-def _refuse_state(feature: str, ids: Any) -> None:
-    if isinstance(ids, TableState):
-        raise TypeError(
-            f"'{feature}' of ids is a TableState: the state comes first, "
-            "coll.lookup(state, ids)."
-        )
+def _state_as_ids(feature: str) -> TypeError:
+    return TypeError(
+        f"'{feature}' of ids is a TableState: the state comes first, "
+        "coll.lookup(state, ids)."
+    )
 
 
 def check_states(engine: LookupEngine, state: Any, call: str) -> None:

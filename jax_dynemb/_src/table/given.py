@@ -43,7 +43,7 @@ def given_of(
     scores, counts = scores or {}, counts or {}
     check_mapping(scores, "scores", "table", tables.tables)
     check_mapping(counts, "counts", "feature", tables.features)
-    by_table, by_feature = _split(tables, ids, scores)
+    by_table, by_feature = _split(tables, ids, scores) if scores else ({}, {})
     for name in by_table:
         _check_customized(tables.dynamic_table(name, "scores"))
     time = None if now is None else _time(now)
@@ -51,6 +51,8 @@ def given_of(
         name: _words(config, by_table.get(name), time)
         for name, config in tables.dynamic.items()
     }
+    if not (by_feature or counts):
+        return Given(words, {}, {})
     of_ids = {f: _scores_of_ids(tables, ids, f, x) for f, x in by_feature.items()}
     uses = {}
     for feature, x in counts.items():
