@@ -231,7 +231,6 @@ def test_a_log_that_does_not_reach_back_leads_to_a_snapshot(tmp_path):
             run.publish(publisher)
             publisher.flush()
         publisher.flush(run.state)
-        publisher.flush(run.state)
     served = jde.serving.Subscriber(tmp_path, tables(), interval=0)
     assert len(numbers_in(tmp_path, "snapshot")) >= 2
     same_rows(coll, run.state, served)
@@ -345,3 +344,30 @@ def test_rows_in_host_memory_are_published(tmp_path):
     ids = {"a": jde.ids(np.arange(IDS))}
     want = coll.find(state, ids)[0]["a"]
     np.testing.assert_array_equal(served.find(ids)["a"], want)
+
+
+def test_tables_that_grow_are_published_on(tmp_path):
+    coll = tables()
+    run = Training(coll)
+    with jde.serving.Publisher(coll, tmp_path) as publisher:
+        run.step()
+        run.publish(publisher)
+        run.coll, run.state = coll.grow(run.state, {"a": 2048})
+        with pytest.raises(ValueError, match=r"publisher.use\(coll\)"):
+            run.publish(publisher)
+        publisher.use(run.coll)
+        for _ in range(3):
+            run.step()
+            publisher.flush(run.state, step=run.steps)
+    larger = dataclasses.replace(tables().tables["a"], capacity=2048)
+    replica = jde.Tables([larger, tables().tables["b"]])
+    served = jde.serving.Subscriber(tmp_path, replica, interval=0)
+    assert served.version().step == 4
+    same_rows(run.coll, run.state, served)
+
+
+def test_inside_jit_it_says_where_it_belongs(tmp_path):
+    coll = tables()
+    publisher = jde.serving.Publisher(coll, tmp_path)
+    with publisher, pytest.raises(TypeError, match="cannot stand inside jax.jit"):
+        jax.jit(lambda state: publisher.step(state))(coll.init(0))

@@ -32,7 +32,7 @@ from jax_dynemb._src.serving.folder import (
     write_segment,
     write_snapshot,
 )
-from jax_dynemb._src.table import Mark, Tables
+from jax_dynemb._src.table import Mark, Tables, check_values
 
 _FIRST_ROOM = 4096
 _DTYPES = ("float32", "bfloat16", "int8")
@@ -141,8 +141,26 @@ class Publisher:
             for _ in range(64):  # buffers double until they have room
                 self._publish(state, dense, self._calls if step is None else step)
                 self._wait()
-                if not self._skipped_rows:
+                if not (self._skipped_rows or self._snapshot_due):
                     return
+
+    def use(self, coll: Tables) -> None:
+        """Goes on with the tables that ``Tables.grow`` returned.
+
+        Args:
+          coll: of the same names.
+
+        Raises:
+          ValueError: other tables.
+        """
+        self._wait()
+        _check(coll, self._every, self._dtype, self._snapshot_every, self._keep)
+        if set(coll.tables) != set(self._coll.tables):
+            raise ValueError(
+                f"Publisher.use takes the tables {sorted(self._coll.tables)}, not "
+                f"{sorted(coll.tables)}: publish others into another folder."
+            )
+        self._coll = coll
 
     def stats(self) -> dict[str, int]:
         """Counts calls, segments, calls that found the thread busy, and the number.
@@ -179,6 +197,15 @@ class Publisher:
 
     def _publish(self, state: States, dense: Any, step: int) -> bool:
         collection_of("Publisher.step", self._coll, state)
+        check_values(state, "Publisher.step")
+        for name in self._coll.tables:
+            found = state[self._coll.state_name(name)].index.shape[0]
+            if found != (self._coll.hash_engine.buckets(name) or found):
+                raise ValueError(
+                    f"Publisher.step: table '{name}' has another size than in the "
+                    "Tables of the publisher. If it grew, call publisher.use(coll) "
+                    "with the Tables that grow returned."
+                )
         if not is_whole(step) or step < 0:
             raise ValueError(f"Publisher: step={step!r} must be a whole number from 0.")
         step = int(step)
