@@ -59,7 +59,7 @@ def test_a_preempted_job_goes_on_as_if_nothing_had_been(tmp_path):
     job[1].send_signal(signal.SIGTERM)  # to one process: both must stop at one step
     statuses, lines = ends(job)
     assert statuses == [75, 75]
-    stopped = jde.checkpoint.latest(preempted)
+    stopped = jde.checkpoint.latest(preempted) or 0
     assert [each[-1] for each in lines] == [f"preempted after step {stopped}"] * 2
 
     statuses, lines = ends(start(preempted, stopped + 30))

@@ -72,10 +72,18 @@ def test_the_script_adds_plugins_to_the_extras(tmp_path):
     assert extras == {k: v for k, v in unedited.items() if k not in CUDAS}
 
 
-def test_addresses_and_pythons():
+def test_all_packages_have_one_address():
+    torch = (ROOT / "jax_dynemb_torch/pyproject.toml").read_text(encoding="utf-8")
+    others = [tomllib.loads(torch), *map(plugin, CUDAS)]
+    urls = MAIN["project"]["urls"]
+    assert {"Homepage", "Documentation", "Issues", "Changelog"} == set(urls)
+    assert all(url.startswith(urls["Homepage"]) for url in urls.values())
+    for other in others:
+        assert other["project"]["urls"].items() <= urls.items()
+
+
+def test_pythons():
     project = MAIN["project"]
-    assert {"Homepage", "Documentation", "Issues", "Changelog"} <= set(project["urls"])
-    assert all(url.startswith("https://") for url in project["urls"].values())
     pythons = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
     assert project["requires-python"] == f">={pythons[0]}"
     api = MAIN["tool"]["scikit-build"]["wheel"]["py-api"]
@@ -86,6 +94,8 @@ def test_addresses_and_pythons():
 def test_workflows_run_what_is_there(name):
     yaml = pytest.importorskip("yaml")
     path = ROOT / f".github/workflows/{name}.yml"
+    if not path.exists():
+        pytest.skip("a source archive has no workflows")
     text = path.read_text(encoding="utf-8")
     jobs = yaml.safe_load(text)["jobs"]
     commands = "\n".join(
