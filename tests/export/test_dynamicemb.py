@@ -480,8 +480,10 @@ def as_continuous(path, ranks: int, size: int) -> None:
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_a_continuous_dump_of_several_ranks_gives_its_keys_back(tmp_path, ranks):
     coll, size = tables("adam"), 301
-    rng, keys = np.random.default_rng(1), [0, 300, 301, 2**40, 2**62, -5, -(2**63)]
-    keys = np.concatenate([keys, np.arange(40, 220), rng.integers(2**62, size=50)])
+    rng, keys = np.random.default_rng(1), [0, 2**40, 2**62, -5, -(2**63)]
+    near = np.arange(290, 330)  # around the end of the blocks
+    some = rng.integers(2**62, size=50)
+    keys = np.concatenate([keys, np.arange(40, 220), near, some])
     _, residual, state = coll.lookup(coll.init(0), {"cat": jde.ids(keys)})
     ones = {"cat": jnp.ones((len(keys), 3))}
     state = coll.apply_gradients(state, residual, ones)

@@ -10,6 +10,7 @@ import warnings
 import pytest
 
 import jax_dynemb as jde
+from jax_dynemb._src.torchrec import configs
 from peer_options import given, options_of, wanted
 
 T = jde.torchrec
@@ -18,15 +19,19 @@ BASE = {"num_embeddings": 1000, "embedding_dim": 8, "name": "t"}
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_every_field_of_a_config(name):
+def test_every_field_of_a_config(monkeypatch, name):
+    monkeypatch.setattr(configs, "_told", set())
     option = CONFIGS[name]
     example = given(name, option)
     if name == "init_fn":
         example[name] = eval(example[name], {"jde": jde})
     plain = T.EmbeddingBagConfig(**BASE).to_table()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what is passed over is told once
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         made = T.EmbeddingBagConfig(**BASE | example).to_table()
+    said = [str(each.message) for each in told]
+    meant = option.get("note") == "no meaning for hash tables"
+    assert len(said) == meant and all(name in text for text in said)
     expected = wanted(option) if "gives" in option else {}
     assert made == dataclasses.replace(plain, **expected)
 
