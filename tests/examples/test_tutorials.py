@@ -45,7 +45,9 @@ def test_two_devices_train_as_one():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_pages_include_scripts_that_are_there(page):
     """Each part that a page includes is in the script, and is not empty."""
-    for name, part in INCLUDED.findall(page.read_text(encoding="utf-8")):
+    included = INCLUDED.findall(page.read_text(encoding="utf-8"))
+    assert included
+    for name, part in included:
         text = (ROOT / name).read_text(encoding="utf-8")
         if part:
             between = text.split(f"# --8<-- [start:{part}]")[1]

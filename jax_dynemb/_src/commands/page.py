@@ -75,13 +75,16 @@ def histogram(title: str, numbers: np.ndarray, unit: str = "") -> str:
         return ""
     whole = numbers.dtype.kind in "iu"
     low, high = numbers.min(), numbers.max()
-    bins = min(_BINS, int(high - low) + 1) if whole else _BINS
-    counts, edges = np.histogram(numbers.astype(np.float64), bins=max(1, bins))
+    bins: Any = _BINS
+    if whole:  # parts of whole numbers, the last one may be shorter
+        width = -(-(int(high) - int(low) + 1) // _BINS)
+        bins = np.arange(int(low), int(high) + width + 1, width)
+    counts, edges = np.histogram(numbers.astype(np.float64), bins)
     step, highest = _WIDTH / len(counts), max(1, counts.max())
     bars = []
     for i, count in enumerate(counts):
         tall = round(_HEIGHT * count / highest, 1)
-        says = f"{_short(edges[i])} to {_short(edges[i + 1])}: {count:,}"
+        says = f"{_short(edges[i])} to {_short(edges[i + 1] - whole)}: {count:,}"
         bars.append(
             f'<rect x="{i * step:.1f}" y="{_HEIGHT - tall}" width="{step - 1:.1f}" '
             f'height="{tall}"><title>{says}</title></rect>'
