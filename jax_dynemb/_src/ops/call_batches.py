@@ -23,8 +23,7 @@ def call_batches(
 ) -> Iterator[tuple[Indices, Indices]]:
     """Cuts a call into calls of one wave and row format, up to the largest size.
 
-    Nearly always it is one. The features of a table stay together, since its update is
-    one. Yields indices of some tables, and of their features, each in the order given.
+    A table's features stay together. Yields indices of tables and of their features.
     """
     limits = _ffi.constants()
     most_tables = most_tables or limits["max_tables"]
