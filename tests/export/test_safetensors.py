@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 import jax_dynemb as jde
 from jax_dynemb._src.files.safetensors.perfect_hash import perfect_hash
-from jax_dynemb._src.files.safetensors.row_formats import row_format
+from jax_dynemb._src.files.safetensors.tensors import row_format
 from support import export
 
 DIM = 7

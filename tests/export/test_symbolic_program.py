@@ -274,7 +274,7 @@ def test_bounds_of_dimensions():
 
 
 def test_constraints_stand_behind_the_program():
-    """The form stands in program_bytes.py: readers of other versions rely on it."""
+    """The form stands in program.py: readers of other versions rely on it."""
     _, _, served, tables = one_table()
     ids = jde.ids(np.zeros(2, np.int64))
     mark = b"jax_dynemb program 1\n"

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb._src.files.disk import (
-    disk_errors,
+    library_errors,
     new_directory,
     progress_bar,
     write_side_file,
@@ -110,7 +109,7 @@ def read_parquet(path: Path) -> StoredTable:
     """
     _, parquet = _import()
     file_bytes(path)
-    with _damage(path):
+    with library_errors(path, TypeError, OSError):
         file = parquet.ParquetFile(path, page_checksum_verification=True)
         columns = {field.name: field.type for field in file.schema_arrow}
         rows = int(file.metadata.num_rows)
@@ -134,7 +133,7 @@ def read_parquet(path: Path) -> StoredTable:
         here = [name for name in names if name in columns]
         batches = file.iter_batches(_BLOCK_ROWS, columns=here)
         while True:
-            with _damage(path):
+            with library_errors(path, TypeError, OSError):
                 batch = next(batches, None)
                 if batch is None:
                     return
@@ -167,7 +166,7 @@ def read_parquet(path: Path) -> StoredTable:
 def _read_counts(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Reads ids without a row and how often they have occurred, once or more."""
     _, parquet = _import()
-    with _damage(path):
+    with library_errors(path, TypeError, OSError):
         table = parquet.ParquetFile(path, page_checksum_verification=True).read()
         kinds = {field.name: str(field.type) for field in table.schema}
         if kinds != {"key": "int64", "count": "int64"}:
@@ -188,21 +187,6 @@ def stored_parquet(
         with progress_bar("verifying", total, quiet) as advance:
             _verify(files, advance)
     return {file.stem: read_parquet(file) for file in files}
-
-
-@contextlib.contextmanager
-def _damage(path: Path) -> Iterator[None]:
-    """Raises the errors of pyarrow as damage of the file."""
-    try:
-        with disk_errors(path):
-            yield
-    except (ValueError, TypeError, KeyError, IndexError, MemoryError, OSError) as error:
-        if isinstance(error, DamagedFileError):
-            raise
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        text = str(error).splitlines()[0][:200] if str(error) else "no reason given"
-        raise DamagedFileError(path, f"it can not be read: {text}") from None
 
 
 def _check_types(path: Path, columns: Mapping[str, Any]) -> None:

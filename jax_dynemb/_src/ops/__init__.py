@@ -59,6 +59,7 @@ from jax_dynemb._src.ops.residual import make_residual as make_residual
 from jax_dynemb._src.ops.route import RouteTable as RouteTable
 from jax_dynemb._src.ops.route import route as route
 from jax_dynemb._src.ops.row_views import RowView as RowView
+from jax_dynemb._src.ops.row_views import copied_batch as copied_batch
 from jax_dynemb._src.ops.rows import erase as erase
 from jax_dynemb._src.ops.rows import export_batch as export_batch
 from jax_dynemb._src.ops.rows import gather as gather
@@ -94,7 +95,6 @@ from jax_dynemb._src.ops.state import empty_state as empty_state
 from jax_dynemb._src.ops.state import states_of_rows as states_of_rows
 from jax_dynemb._src.ops.sum_rows import sum_bags as sum_bags
 from jax_dynemb._src.ops.sum_rows import sum_rows as sum_rows
-from jax_dynemb._src.ops.tier_lookup import copied_batch as copied_batch
 from jax_dynemb._src.ops.tier_records import gather_rows as gather_rows
 from jax_dynemb._src.ops.tier_records import put_records as put_records
 from jax_dynemb._src.ops.tier_state import Ring as Ring

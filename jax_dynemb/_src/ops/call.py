@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -188,15 +189,7 @@ def take_table(
     members: Sequence[str] = ALL,
 ) -> TableState:
     """Builds the state after a call: its arrays are the next results, others stay."""
-    new: dict[str, Any] = {
-        "index": state.index,
-        "values": state.values,
-        "optimizer": state.optimizer,
-        "counters": state.counters,
-        "sketch": state.sketch,
-        "removed": state.removed,
-        "tier": state.tier,
-    }
+    new: dict[str, Any] = {}
     for member in _taken(table, members):
         if member == "optimizer":
             new[member] = {name: next(results) for name in table.states}
@@ -204,7 +197,7 @@ def take_table(
             new["tier"] = with_notes(state.tier, next(results))
         else:
             new[member] = next(results)
-    return TableState(**new, extra=state.extra, name=state.name)
+    return dataclasses.replace(state, **new)
 
 
 _CHEAP_OPERATIONS = 1000  # XLA's bound for the calling thread

@@ -23,9 +23,8 @@ def call_batches(
 ) -> Iterator[tuple[Indices, Indices]]:
     """Cuts a call into calls of one wave and row format, up to the largest size.
 
-    Nearly always it is one. The features of a table stay together, since its update is
-    one, and tables that share arrays are neighbours. Yields indices of some tables, and
-    of their features, otherwise in the order given.
+    A table's features stay together, and tables that share arrays are neighbours.
+    Yields indices of tables and of their features.
     """
     limits = _ffi.constants()
     most_tables = most_tables or limits["max_tables"]

@@ -21,10 +21,7 @@ from jax_dynemb._src.spec import TableSpec
 
 
 def depart(table: TableSpec, state: TableState) -> TableState:
-    """Copies the rows that lookups have evicted to the records of the ring.
-
-    Nothing may move a row between the lookups and this call.
-    """
+    """Copies evicted rows to the ring's records, before any other row moves."""
     check_state(table, state)
     tier, ring = tier_of(state), ring_of(state)
     call = Call("depart", [table])

@@ -25,11 +25,7 @@ def start_to_host(arrays: Any) -> Any:
 
 
 def compile_to_host(types: Any) -> list[Any]:
-    """Compiles what ``start_to_host`` runs, and runs nothing.
-
-    ``types`` is a pytree of ``jax.ShapeDtypeStruct`` with shardings. Returns one
-    ``jax.stages.Compiled`` for each array that no process can read whole.
-    """
+    """Compiles what ``start_to_host`` runs for types with shardings; runs nothing."""
     return [
         replicate.lower(leaf).compile()
         for leaf in jax.tree.leaves(types)

@@ -121,11 +121,7 @@ def slots_only(
 def prepare(
     config: IdsTable, feature: str, ids: Any, weights: Any = None
 ) -> tuple[FeatureLayout, FeatureInput]:
-    """Brings the ids of one feature into the form that kernels take.
-
-    ``ids`` is an array of any leading shape, or a ``Jagged``; ``weights`` has its
-    shape.
-    """
+    """Brings a feature's ids, of any shape or ``Jagged``, into the kernels' form."""
     if isinstance(ids, Jagged):
         return _prepare_jagged(config, feature, ids, weights)
     array, shape = id_array(config, feature, ids)
@@ -139,17 +135,24 @@ def prepare(
     if bag_size == 0:
         array, shape, bag_size = _one_padding_each(array, rows_shape)
     flat = array.reshape(math.prod(shape), *array.shape[len(shape) :])
-    layout = FeatureLayout(
-        feature=feature,
-        table=config.name,
-        pooling=kernel_pooling(config.pooling),
-        given_shape=given_shape,
-        ids_shape=shape,
-        rows_shape=rows_shape,
-        bag_size=bag_size,
-        weighted=weights is not None,
-    )
+    shapes = given_shape, shape, rows_shape
+    layout = _layout(config, feature, *shapes, bag_size, weights)
     return layout, FeatureInput(flat, None, _flat_weights(layout, weights))
+
+
+def _layout(
+    config: IdsTable,
+    feature: str,
+    given: tuple[int, ...],
+    ids: tuple[int, ...],
+    rows: tuple[int, ...],
+    bag_size: int,
+    weights: Any,
+) -> FeatureLayout:
+    pooling, weighted = kernel_pooling(config.pooling), weights is not None
+    return FeatureLayout(
+        feature, config.name, pooling, given, ids, rows, bag_size, weighted
+    )
 
 
 def _prepare_jagged(
@@ -164,16 +167,9 @@ def _prepare_jagged(
     offsets, malformed = offsets_of_given(feature, jagged.lengths, shape[0])
     array = _pad_after(array, offsets[-1])
     pooled = config.pooling is not None
-    layout = FeatureLayout(
-        feature=feature,
-        table=config.name,
-        pooling=kernel_pooling(config.pooling),
-        given_shape=shape,
-        ids_shape=shape,
-        rows_shape=(offsets.shape[0] - 1,) if pooled else shape,
-        bag_size=0 if pooled else 1,
-        weighted=weights is not None,
-    )
+    rows_shape = (offsets.shape[0] - 1,) if pooled else shape
+    bag_size = 0 if pooled else 1
+    layout = _layout(config, feature, shape, shape, rows_shape, bag_size, weights)
     flat_weights = _flat_weights(layout, weights)
     own_offsets = offsets if pooled else None
     return layout, FeatureInput(array, own_offsets, flat_weights, malformed)

@@ -113,3 +113,40 @@ def take_whole(outputs: Outputs, views: RowViews, arrays: RowBuffers) -> None:
     for output, where in zip(outputs, views, strict=True):
         if where is not None:
             output["rows"] = arrays.whole(where)
+
+
+def copied_batch(
+    tables: Sequence[TableSpec],
+    states: States,
+    inputs: Inputs,
+) -> list[tuple[FeatureLayout, FeatureInput]]:
+    """Copies the ids of features on a GPU, where a table has a tier.
+
+    XLA replays recorded calls there, and records one again where a buffer has another
+    address than in the step before. Tables are donated and keep theirs, but a batch is
+    new in each step. A call about tiered tables has up to 200 buffers, so recording it
+    takes the host longer than the copy takes the device.
+    """
+    tiered = [table for table in tables if table.tier is not None]
+    if not tiered:
+        return list(inputs)
+    lookups = (0, code("counters", "lookups"), 1)
+    # The highest bit of a 64-bit count: 0, but XLA does not know that, so it copies.
+    nothing = states[tiered[0].state_name].counters[lookups] >> 31
+    return [
+        (layout, dataclasses.replace(given, ids=_copied(given.ids, nothing)))
+        for layout, given in inputs
+    ]
+
+
+def _copied(ids: jax.Array, nothing: jax.Array) -> jax.Array:
+    return jax.lax.platform_dependent(ids, nothing, cuda=_copy, default=_as_it_is)
+
+
+def _copy(ids: jax.Array, nothing: jax.Array) -> jax.Array:
+    return ids ^ nothing.astype(ids.dtype)
+
+
+def _as_it_is(ids: jax.Array, nothing: jax.Array) -> jax.Array:
+    del nothing
+    return ids

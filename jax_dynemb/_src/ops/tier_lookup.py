@@ -5,19 +5,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.ffi import constants
 from jax_dynemb._src.ops.attributes import feature_attribute
 from jax_dynemb._src.ops.call import Call
 from jax_dynemb._src.ops.call_batches import call_batches
 from jax_dynemb._src.ops.departed import depart, evicts_nothing, keep_holds
-from jax_dynemb._src.ops.layout import FeatureInput, FeatureLayout, slots_only
+from jax_dynemb._src.ops.layout import slots_only
 from jax_dynemb._src.ops.row_views import (
     Inputs,
     Outputs,
@@ -256,40 +255,3 @@ class _TierSplit:
             )
             for table in tables
         }
-
-
-def copied_batch(
-    tables: Sequence[TableSpec],
-    states: Mapping[str, TableState],
-    inputs: Sequence[tuple[FeatureLayout, FeatureInput]],
-) -> list[tuple[FeatureLayout, FeatureInput]]:
-    """Copies the ids of features on a GPU, where a table has a tier.
-
-    XLA replays recorded calls there, and records one again where a buffer has another
-    address than in the step before. Tables are donated and keep theirs, but a batch is
-    new in each step. A call about tiered tables has up to 200 buffers, so recording it
-    takes the host longer than the copy takes the device.
-    """
-    tiered = [table for table in tables if table.tier is not None]
-    if not tiered:
-        return list(inputs)
-    lookups = (0, _ffi.code("counters", "lookups"), 1)
-    # The highest bit of a 64-bit count: 0, but XLA does not know that, so it copies.
-    nothing = states[tiered[0].state_name].counters[lookups] >> 31
-    return [
-        (layout, dataclasses.replace(given, ids=_copied(given.ids, nothing)))
-        for layout, given in inputs
-    ]
-
-
-def _copied(ids: jax.Array, nothing: jax.Array) -> jax.Array:
-    return jax.lax.platform_dependent(ids, nothing, cuda=_copy, default=_as_it_is)
-
-
-def _copy(ids: jax.Array, nothing: jax.Array) -> jax.Array:
-    return ids ^ nothing.astype(ids.dtype)
-
-
-def _as_it_is(ids: jax.Array, nothing: jax.Array) -> jax.Array:
-    del nothing
-    return ids

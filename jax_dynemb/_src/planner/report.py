@@ -85,37 +85,11 @@ def text_of(
     )
     return "\n\n".join(
         [
-            _columns(_DEVICES, [_device(d) for d in _distinct(devices)]),
-            _columns(_TABLES, _tables(tables, choices)),
+            _columns([_device(*each) for each in _distinct(devices)]),
+            _columns([_table(*each) for each in zip(tables, choices, strict=True)]),
             f"imbalance of ms: {even}",
         ]
     )
-
-
-_DEVICES = [
-    "device",
-    "tables MB",
-    "batch MB",
-    "ms",
-    "forward",
-    "exchange",
-    "backward",
-    "exchange",
-    "ids MB",
-    "rows MB",
-    "tables by sharding",
-]
-_TABLES = [
-    "table",
-    "sharding",
-    "MB a device",
-    "ms",
-    "pooling",
-    "dim",
-    "rows",
-    "devices",
-    "instead",
-]
 
 
 def _distinct(devices: Sequence[DeviceLoad]) -> list[tuple[str, DeviceLoad]]:
@@ -138,45 +112,36 @@ def _numbers(numbers: Sequence[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
-def _device(numbered: tuple[str, DeviceLoad]) -> list[str]:
-    numbers, load = numbered
-    times = (
-        load.ms,
-        load.forward_ms,
-        load.forward_exchange_ms,
-        load.backward_ms,
-        load.backward_exchange_ms,
-    )
+def _device(numbers: str, load: DeviceLoad) -> list[tuple[str, str]]:
+    """Returns the head and the cell of each column."""
+    kinds = ", ".join(f"{count} {kind}" for kind, count in load.tables.items())
     return [
-        numbers,
-        f"{load.table_bytes / MB:,.1f}",
-        f"{load.batch_bytes / MB:,.1f}",
-        *(f"{ms:.3f}" for ms in times),
-        f"{load.id_bytes / MB:,.2f}",
-        f"{load.row_bytes / MB:,.2f}",
-        ", ".join(f"{count} {kind}" for kind, count in load.tables.items()),
+        ("device", numbers),
+        ("tables MB", f"{load.table_bytes / MB:,.1f}"),
+        ("batch MB", f"{load.batch_bytes / MB:,.1f}"),
+        ("ms", f"{load.ms:.3f}"),
+        ("forward", f"{load.forward_ms:.3f}"),
+        ("exchange", f"{load.forward_exchange_ms:.3f}"),
+        ("backward", f"{load.backward_ms:.3f}"),
+        ("exchange", f"{load.backward_exchange_ms:.3f}"),
+        ("ids MB", f"{load.id_bytes / MB:,.2f}"),
+        ("rows MB", f"{load.row_bytes / MB:,.2f}"),
+        ("tables by sharding", kinds),
     ]
 
 
-def _tables(
-    tables: Sequence[TablePlan], choices: Sequence[TableChoice]
-) -> list[list[str]]:
-    rows = []
-    for table, choice in zip(tables, choices, strict=True):
-        rows.append(
-            [
-                table.table,
-                choice.sharding,
-                f"{table.bytes / MB:,.1f}",
-                f"{choice.ms:.3f}",
-                f"{choice.pooling_factor:g}",
-                str(choice.dim),
-                f"{choice.rows:,}",
-                _numbers(table.shards),
-                _instead(choice),
-            ]
-        )
-    return rows
+def _table(table: TablePlan, choice: TableChoice) -> list[tuple[str, str]]:
+    return [
+        ("table", table.table),
+        ("sharding", choice.sharding),
+        ("MB a device", f"{table.bytes / MB:,.1f}"),
+        ("ms", f"{choice.ms:.3f}"),
+        ("pooling", f"{choice.pooling_factor:g}"),
+        ("dim", str(choice.dim)),
+        ("rows", f"{choice.rows:,}"),
+        ("devices", _numbers(table.shards)),
+        ("instead", _instead(choice)),
+    ]
 
 
 def _instead(choice: TableChoice) -> str:
@@ -187,9 +152,10 @@ def _instead(choice: TableChoice) -> str:
     )
 
 
-def _columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [list(head), *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+def _columns(table: Sequence[Sequence[tuple[str, str]]]) -> str:
+    rows = [[cell for _, cell in row] for row in table]
+    lines = [[head for head, _ in table[0]], *rows] if table else [[]]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(
             cell.ljust(width) if _is_word(rows, i) else cell.rjust(width)

@@ -1,30 +1,28 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The commits of a log: chosen, loaded, replaced and removed."""
+"""The commits of a log: chosen, loaded, replaced and removed; its directory."""
 
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.files.disk import disk_errors, remove_left_behind, sync
 from jax_dynemb._src.files.integrity import DamagedFileError
 from jax_dynemb._src.rows import Identity
-from jax_dynemb._src.stores.folder import (
-    WriterLock,
-    make_folders,
-    reclaim,
-    remove_commits,
-)
 from jax_dynemb._src.stores.layout import Layout
 from jax_dynemb._src.stores.manifest import (
     COMMITS,
     NEWEST,
+    SEGMENTS,
     Manifest,
     Newest,
+    live_path,
     manifest_path,
     manifests,
     read_live,
@@ -209,3 +207,92 @@ class Commits:
 def _is_there(folder: Path, manifest: Manifest | None) -> bool:
     kept, _ = manifests(folder)
     return manifest is not None and any(m.number == manifest.number for m in kept)
+
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None
+
+
+_REMOVED_AT_ONCE = 8  # manifests, before the disk has forgotten them
+
+
+class WriterLock:
+    """Keeps other writers out of a directory, or raises RuntimeError."""
+
+    def __init__(self, folder: Path):
+        self._descriptor = os.open(folder / "LOCK", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if fcntl is not None:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise RuntimeError(
+                f"{folder} has a writer already, in this process or another. Close it, "
+                "or read beside it: jde.stores.Log(path, read_only=True)."
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+
+    def release(self) -> None:
+        """Lets another writer in."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def make_folders(folder: Path) -> None:
+    """Makes the directories of a log, to stay after a power failure."""
+    with disk_errors(folder):
+        for each in (folder, folder / SEGMENTS, folder / COMMITS):
+            each.mkdir(parents=True, exist_ok=True)
+            sync(each.parent)
+
+
+def next_number(folder: Path, kept: Iterable[Manifest]) -> int:
+    """A number that no segment of the log has had, as far as one can see."""
+    on_disk = [int(path.stem) for path in _segment_files(folder)]
+    named = [each.number for manifest in kept for each in manifest.segments]
+    return max([0, *on_disk, *named]) + 1
+
+
+def remove_commits(folder: Path, gone: Iterable[Manifest]) -> None:
+    """Removes manifests, and makes sure that they do not come back.
+
+    A few at a time: where the power fails again and again, each writer gets on.
+    """
+    paths = [manifest_path(folder, each.tag) for each in gone]
+    for begin in range(0, len(paths), _REMOVED_AT_ONCE):
+        for path in paths[begin : begin + _REMOVED_AT_ONCE]:
+            path.unlink(missing_ok=True)
+        sync(folder / COMMITS)
+
+
+def reclaim(folder: Path, kept: Iterable[Manifest], in_use: Iterable[int]) -> int:
+    """Removes segments that no commit and no log needs; returns the others' bytes."""
+    kept, used = list(kept), set(in_use)
+    needed = used | {each.number for manifest in kept for each in manifest.segments}
+    idle = 0
+    for path in _segment_files(folder):
+        if int(path.stem) not in needed:
+            path.unlink(missing_ok=True)
+        elif int(path.stem) not in used:
+            idle += path.stat().st_size
+    live = {live_path(folder, manifest.number) for manifest in kept}
+    for path in (folder / COMMITS).glob("*.live"):
+        if path not in live:
+            path.unlink(missing_ok=True)
+    remove_left_behind(folder / COMMITS, "*")
+    return idle
+
+
+def _segment_files(folder: Path) -> list[Path]:
+    found = (folder / SEGMENTS).glob("*.segment")
+    return [path for path in found if path == _path_like(folder, path)]
+
+
+def _path_like(folder: Path, path: Path) -> Path | None:
+    """The path that a segment of that number has; foreign files have another."""
+    number = path.stem
+    return segment_path(folder, int(number)) if number.isdecimal() else None

@@ -75,10 +75,7 @@ class History:
     def with_commit(
         self, tag: str, step: int, keep: int, identity: Identity | None = None
     ) -> History:
-        """Adds a commit, which replaces one of the same name.
-
-        ``keep`` commits stay; with 0 names alone, without epochs.
-        """
+        """Adds or replaces a commit; ``keep`` stay, with 0 names without epochs."""
         others = [each for each in self.commits if each.tag != tag]
         if not keep:
             return History((*others, Commit(0, tag, step, identity))[-_NAMES:])

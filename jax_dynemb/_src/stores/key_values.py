@@ -244,11 +244,7 @@ class KeyValueStore(ABC):
         return json.dumps(None if known is None else known.to_json()).encode()
 
     def _read_identity(self) -> Identity | None:
-        """Reads of which table and moment the rows are.
-
-        While a store goes back they are those of its last commit: the next write ends
-        that first.
-        """
+        """Reads of what rows are: while a store goes back, of its last commit."""
         history = self._read_history()
         if history.highest != history.number:
             return history.identity

@@ -11,8 +11,7 @@ import numpy as np
 
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.files.disk import sync
-from jax_dynemb._src.stores.commits import Commits
-from jax_dynemb._src.stores.folder import next_number
+from jax_dynemb._src.stores.commits import Commits, next_number
 from jax_dynemb._src.stores.manifest import (
     SEGMENTS,
     Manifest,

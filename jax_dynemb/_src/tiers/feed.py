@@ -205,8 +205,7 @@ class Ahead:
         """
         keys, _, on_device = self._keys_of(state, ids, "feed.erase")
         state, departed = self._coll.take_departed(state)
-        job = Job(self._shared.first, departed=departed, erased=keys)
-        self._shared.result(self._shared.send(job))
+        self._done(departed=departed, erased=keys)
         return _device.erase(self._coll, state, on_device)
 
     def fetch(
@@ -267,8 +266,7 @@ class Ahead:
         self._check()
         check_values(state, "feed.drain")
         state, departed = self._coll.take_departed(state)
-        job = Job(self._shared.first, departed=departed)
-        self._shared.result(self._shared.send(job))
+        self._done(departed=departed)
         return state
 
     def commit(self, state: States, tag: str, step: int | None = None) -> None:
@@ -287,8 +285,7 @@ class Ahead:
         """
         self._check()
         departed = self._coll.departed(state)
-        job = Job(self._shared.first, departed=departed, tag=tag, step=step)
-        self._shared.result(self._shared.send(job))
+        self._done(departed=departed, tag=tag, step=step)
 
     def stats(self) -> dict[str, int | float]:
         """Counts what has moved; waits for nothing.
@@ -343,6 +340,9 @@ class Ahead:
             if kind is None:  # else the first error says more
                 raise
 
+    def _done(self, **what: Any) -> None:
+        self._shared.result(self._shared.send(Job(self._shared.first, **what)))
+
     def _check(self) -> None:
         if self._closed:
             raise RuntimeError(
@@ -351,10 +351,7 @@ class Ahead:
         self._shared.check()
 
     def _read(self, count: int) -> None:
-        """Reads until there are so many new batches, or the iterator ends.
-
-        A call that fails leaves them to the next one.
-        """
+        """Reads until there are so many new batches; a failed call leaves them."""
         while len(self._new) < count and not self._ended:
             try:
                 self._new.append(next(self._batches))

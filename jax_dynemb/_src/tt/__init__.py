@@ -4,7 +4,6 @@
 
 from jax_dynemb._src.tt.config import TTConfig as TTConfig
 from jax_dynemb._src.tt.decompose import decompose as decompose
-from jax_dynemb._src.tt.full_weight import full_weight as full_weight
 from jax_dynemb._src.tt.initializers import CoreInitializer as CoreInitializer
 from jax_dynemb._src.tt.initializers import approx_uniform as approx_uniform
 from jax_dynemb._src.tt.initializers import from_dense as from_dense
@@ -30,6 +29,7 @@ from jax_dynemb._src.tt.moments import digest_of as digest_of
 from jax_dynemb._src.tt.moments import fitting as fitting
 from jax_dynemb._src.tt.moments import only_if as only_if
 from jax_dynemb._src.tt.optimizers import core_optimizer as core_optimizer
+from jax_dynemb._src.tt.rows import full_weight as full_weight
 from jax_dynemb._src.tt.rows import without_strangers as without_strangers
 from jax_dynemb._src.tt.shapes import suggested_shapes as suggested_shapes
 from jax_dynemb._src.tt.state import COUNTERS as COUNTERS

@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ import numpy as np
 from jax_dynemb._src.files.checkpoint.checksums import of_checkpoint
 from jax_dynemb._src.files.checkpoint.layout import ITEM
 from jax_dynemb._src.files.checkpoint.pieces import DESCRIPTION, Grid
-from jax_dynemb._src.files.disk import disk_errors
+from jax_dynemb._src.files.disk import library_errors
 from jax_dynemb._src.files.integrity import DamagedFileError, file_bytes, read_json
 
 _BFLOAT16 = "bfloat16"  # which NumPy alone does not know
@@ -41,7 +39,7 @@ class StoredArray:
             spec = {"driver": "zarr", "kvstore": store}
             if store["driver"] == "file":
                 spec["fill_missing_data_reads"] = False  # zeros, otherwise
-            with self._damage():
+            with library_errors(self.path):
                 self._array = _tensorstore().open(spec, read=True).result()
         self.shape: tuple[int, ...] = tuple(self._array.shape)
         self.dtype = np.dtype(self._array.dtype.numpy_dtype)
@@ -68,21 +66,10 @@ class StoredArray:
         future = self._array[first:last].read()
 
         def result() -> np.ndarray:
-            with of_checkpoint(), self._damage():
+            with of_checkpoint(), library_errors(self.path):
                 return future.result()
 
         return result
-
-    @contextlib.contextmanager
-    def _damage(self) -> Iterator[None]:
-        try:
-            with disk_errors(self.path):
-                yield
-        except (ValueError, IndexError, KeyError, MemoryError) as error:
-            if isinstance(error, DamagedFileError):
-                raise
-            text = str(error).splitlines()[0][:200] if str(error) else "no reason given"
-            raise DamagedFileError(self.path, f"it can not be read: {text}") from None
 
 
 def check_array(path: Path, expected: np.dtype | None = None) -> Grid:

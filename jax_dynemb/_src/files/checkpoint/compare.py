@@ -172,27 +172,19 @@ def _compare_table(
             result,
         )
     if saved.num_buckets != now.num_buckets:
-        result.notes.append(
-            f"Table '{name}' has {now.num_buckets} buckets instead of "
-            f"{saved.num_buckets}: its rows were inserted again."
-        )
+        why = f"has {now.num_buckets} buckets instead of {saved.num_buckets}"
     elif saved.param_dtype != now.param_dtype:
-        result.notes.append(
-            f"Table '{name}' stores {now.param_dtype} instead of {saved.param_dtype}: "
-            "its rows were inserted again."
-        )
+        why = f"stores {now.param_dtype} instead of {saved.param_dtype}"
     elif saved.state_dtype != now.state_dtype and "optimizer" not in anew:
-        result.notes.append(
-            f"Table '{name}' stores {_stored(now)} instead of {_stored(saved)}: its "
-            "rows were inserted again."
-        )
+        why = f"stores {_stored(now)} instead of {_stored(saved)}"
     elif saved.hash_seed != now.hash_seed:
-        result.notes.append(
-            f"Table '{name}' was saved with another hash_seed: its rows were inserted "
-            "again."
-        )
-    elif not anew and _place(saved) == _place(now):
+        why = "was saved with another hash_seed"
+    elif anew or _place(saved) != _place(now):
+        why = ""
+    else:
         return
+    if why:
+        result.notes.append(f"Table '{name}' {why}: its rows were inserted again.")
     result.again.append(path)
     result.anew[path] = anew
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,14 @@ def resolved(directory: Directory) -> Path:
 
 def steps(directory: Directory) -> list[int]:
     """Lists the steps of the complete checkpoints of a directory, in order."""
+    return _steps(directory, lambda item: (item / _checksums.FILE).is_file())
+
+
+def _steps(directory: Directory, is_one: Callable[[Path], bool]) -> list[int]:
     path = resolved(directory)
-    if not path.is_dir():
-        return []
-    return sorted(
-        int(each.name)
-        for each in path.iterdir()
-        if _STEP.fullmatch(each.name) and (each / ITEM / _checksums.FILE).is_file()
-    )
+    found = path.iterdir() if path.is_dir() else ()
+    numbered = (each for each in found if _STEP.fullmatch(each.name))
+    return sorted(int(each.name) for each in numbered if is_one(each / ITEM))
 
 
 def latest(directory: Directory) -> int | None:
@@ -57,15 +58,11 @@ def latest(directory: Directory) -> int | None:
 
 def robbed(directory: Directory) -> list[int]:
     """Lists the steps that lost the checksums they got together with their names."""
-    path = resolved(directory)
-    if not path.is_dir():
-        return []
-    return sorted(
-        int(each.name)
-        for each in path.iterdir()
-        if _STEP.fullmatch(each.name)
-        and (each / ITEM / SCHEMA_FILE).is_file()
-        and not (each / ITEM / _checksums.FILE).is_file()
+    return _steps(
+        directory,
+        lambda item: (
+            (item / SCHEMA_FILE).is_file() and not (item / _checksums.FILE).is_file()
+        ),
     )
 
 

@@ -162,10 +162,7 @@ class Restore(ocp.args.PyTreeRestore):
 
 
 def manager(directory: Path, keep: int | None, alone: bool) -> ocp.CheckpointManager:
-    """Makes the manager of one directory, which keeps the newest checkpoints.
-
-    If no other process saves there (``alone``), what a killed one left is deleted.
-    """
+    """Makes a directory's manager; ``alone``, it deletes what a killed one left."""
     return ocp.CheckpointManager(
         directory,
         item_handlers={ITEM: Handler()},

@@ -72,7 +72,7 @@ class Saved:
 
     @functools.cached_property
     def schemas(self) -> dict[TreePath, Schema]:
-        """The tables, by path."""
+        """Reads what the JSON says of each table, by path."""
         tables = self.fields["tables"].items()
         return {tuple(path.split("/")): Schema.from_json(x) for path, x in tables}
 

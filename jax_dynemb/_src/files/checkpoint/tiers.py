@@ -14,8 +14,9 @@ import jax
 import numpy as np
 
 from jax_dynemb._src.engines import shard
+from jax_dynemb._src.files.checkpoint.stored import arrays_of
 from jax_dynemb._src.files.checkpoint.tree import Path, Place
-from jax_dynemb._src.ops import Ring, TableState, TierState
+from jax_dynemb._src.ops import TableState
 from jax_dynemb._src.spec import TableSpec
 
 _SEVERAL = "Table '{name}' has a tier, and its arrays lie on the devices of several "
@@ -33,7 +34,7 @@ def plain(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) -> dict[Path
     """Replaces tiered tables' arrays by untiered ones, in NumPy; one process only."""
     result = dict(leaves)
     for sharing, own in _tiered(leaves, places):
-        state = _state_of(sharing[0], own)
+        state = arrays_of(sharing[0], own.values())
         if not state.index.is_fully_addressable:
             raise NotImplementedError(_SAVED.format(name=sharing[0].name))
         rows, of_rows = _rows_of_all(sharing, state)
@@ -132,24 +133,6 @@ def _tiered(
             sharing.setdefault(place.arrays, []).append(place)
     for some in sharing.values():
         yield some, some[0].own(leaves)
-
-
-def _state_of(place: Place, own: Mapping[Path, Any]) -> TableState:
-    members = {path[len(place.arrays) :]: leaf for path, leaf in own.items()}
-    tier = {path[1]: x for path, x in members.items() if path[0] == "tier"}
-    if "departed" in tier:
-        arrays = ("tier", "departed")
-        tier["departed"] = Ring(members[*arrays, "notes"], members[*arrays, "records"])
-    return TableState(
-        index=members["index",],
-        values=members["values",],
-        optimizer={n: members["optimizer", n] for n in place.config.states},
-        counters=members["counters",],
-        sketch=members.get(("sketch",)),
-        removed=members.get(("removed",)),
-        tier=TierState(**tier),
-        name=place.coll.state_name(place.name),
-    )
 
 
 def _replace(

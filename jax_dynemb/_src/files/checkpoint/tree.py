@@ -165,10 +165,7 @@ def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
 
 
 def _check_config(made: Mapping[str, Any], path: Path, state: TableState) -> None:
-    """Refuses arrays of other sizes than a collection's, such as after a growth.
-
-    Counters are left out: a later version has more of them.
-    """
+    """Refuses arrays of other sizes, such as after a growth; counters may grow."""
     found, expected = (
         {jax.tree_util.keystr(keys): (tuple(x.shape), x.dtype.name) for keys, x in of}
         for of in map(jax.tree_util.tree_leaves_with_path, (state, made[path[-1]]))

@@ -82,10 +82,7 @@ def _own(
 def plain(
     leaves: Mapping[Path, Any], places: Mapping[Path, Place]
 ) -> tuple[dict[Path, Any], dict[Path, int]]:
-    """Replaces small arrays by those of one device; arrays in NumPy are cut.
-
-    Returns the leaves, and by path how many rows of the other arrays are written.
-    """
+    """Makes small arrays those of one device; says how many rows of others to write."""
     result, rows = dict(leaves), {}
     for table, path, leaf in _own(leaves, places):
         shape = table.file_shape(path, leaf)

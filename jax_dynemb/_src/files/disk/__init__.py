@@ -7,6 +7,7 @@ from jax_dynemb._src.files.disk.drafts import one_at_a_time as one_at_a_time
 from jax_dynemb._src.files.disk.drafts import remove_left_behind as remove_left_behind
 from jax_dynemb._src.files.disk.files import Background as Background
 from jax_dynemb._src.files.disk.files import disk_errors as disk_errors
+from jax_dynemb._src.files.disk.files import library_errors as library_errors
 from jax_dynemb._src.files.disk.files import new_directory as new_directory
 from jax_dynemb._src.files.disk.files import new_file as new_file
 from jax_dynemb._src.files.disk.files import sync as sync

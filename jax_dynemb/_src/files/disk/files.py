@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_dynemb._src.files.disk.drafts import draft_of, remove_left_behind
+from jax_dynemb._src.files.integrity import DamagedFileError
 
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 
@@ -72,6 +73,21 @@ def disk_errors(path: Path, drafts_of: Path | None = None) -> Iterator[None]:
             raise OSError(f"{path}: {error}") from error
         text = error.strerror or os.strerror(error.errno)
         raise OSError(error.errno, text, str(path)) from error
+
+
+@contextlib.contextmanager
+def library_errors(path: Path, *more: type[Exception]) -> Iterator[None]:
+    """Raises what a library says of a file as its damage; ``more`` kinds of errors."""
+    try:
+        with disk_errors(path):
+            yield
+    except (ValueError, IndexError, KeyError, MemoryError, *more) as error:
+        if isinstance(error, DamagedFileError):
+            raise
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        text = str(error).splitlines()[0][:200] if str(error) else "no reason given"
+        raise DamagedFileError(path, f"it can not be read: {text}") from None
 
 
 def sync(path: Path) -> None:

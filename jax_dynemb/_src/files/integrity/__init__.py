@@ -15,7 +15,9 @@ from .chain import read_table_header as read_table_header
 from .chain import table_of_delta as table_of_delta
 from .errors import DEFAULT_FIX as DEFAULT_FIX
 from .errors import DamagedFileError as DamagedFileError
+from .json import FORMAT_VERSION as FORMAT_VERSION
 from .json import Fields as Fields
+from .json import check_version as check_version
 from .json import file_bytes as file_bytes
 from .json import is_whole as is_whole
 from .json import read_json as read_json
@@ -52,5 +54,3 @@ from .tensor_header import Header as Header
 from .tensor_header import header_sum as header_sum
 from .tensor_header import read_header as read_header
 from .tensor_header import verify as verify
-from .version import FORMAT_VERSION as FORMAT_VERSION
-from .version import check_version as check_version

@@ -15,10 +15,9 @@ import re
 from pathlib import Path
 
 from .errors import DamagedFileError
-from .json import read_json
+from .json import check_version, read_json
 from .side_file import sum_of_json
 from .tensor_header import MIXED_INDEX_VERSION, Header, read_header
-from .version import check_version
 
 SUFFIX = ".safetensors"
 _DELTA = re.compile(r"(.+)\.delta-([0-9]{6,})\.safetensors", re.DOTALL)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""JSON of files that may be damaged: bounded, strict, and with checked types."""
+"""JSON of files that may be damaged: bounded, strict, of checked types and version."""
 
 from __future__ import annotations
 
@@ -146,3 +146,19 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
+
+
+FORMAT_VERSION = 1
+_PACKAGE = __name__.split(".")[0]
+
+
+def check_version(fields: Fields, newest: int = FORMAT_VERSION) -> None:
+    """Refuses a format without a version, or newer than this package."""
+    version = fields.get("format_version")
+    if not is_whole(version) or not 1 <= version <= newest:
+        raise DamagedFileError(
+            fields.path,
+            f"its format_version is {version!r}, and this {_PACKAGE} reads versions up "
+            f"to {newest}",
+            f"Write it with jax_dynemb, or upgrade {_PACKAGE}.",
+        )

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .errors import DamagedFileError
-from .json import Fields, file_bytes, file_inside, read_json
+from .json import Fields, check_version, file_bytes, file_inside, read_json
 from .sums import Advance, blocks, pool, sums_of
-from .version import check_version
 
 NAME = "checksums.json"
 FIX = (

@@ -32,23 +32,13 @@ DIGITS = 8  # of a checksum
 _MOST_AXES = 8
 NO_SUM = "0" * DIGITS
 _MOST_BYTES = 1 << 24  # of a header
-_ITEM_BYTES = {
-    "BOOL": 1,
-    "U8": 1,
-    "I8": 1,
-    "F8_E4M3": 1,
-    "F8_E5M2": 1,
-    "I16": 2,
-    "U16": 2,
-    "F16": 2,
-    "BF16": 2,
-    "I32": 4,
-    "U32": 4,
-    "F32": 4,
-    "I64": 8,
-    "U64": 8,
-    "F64": 8,
+_OF_SIZE = {
+    1: "BOOL U8 I8 F8_E4M3 F8_E5M2",
+    2: "I16 U16 F16 BF16",
+    4: "I32 U32 F32",
+    8: "I64 U64 F64",
 }
+_ITEM_BYTES = {name: size for size, some in _OF_SIZE.items() for name in some.split()}
 
 
 @dataclasses.dataclass(frozen=True)

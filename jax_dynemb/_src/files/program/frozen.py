@@ -248,11 +248,7 @@ def _columns_written(
     number: jax.Array,
     block: jax.Array,
 ) -> jax.Array:
-    """Writes the columns of one part for some buckets.
-
-    ``part`` has keys, and their rows in its columns. ``block`` is one of the equal
-    parts that the buckets are cut into, which bounds temporary memory.
-    """
+    """Writes a part's columns for one of the equal blocks that bound temporaries."""
     buckets = narrow.num_buckets // narrow.max_shards
     some = jax.lax.dynamic_slice_in_dim(index, block * buckets, buckets)
     # An empty slot has the key -1, which reads zeros.

@@ -17,9 +17,9 @@ from jax_dynemb._src.files.integrity import FORMAT_VERSION, MIXED_INDEX_VERSION
 from jax_dynemb._src.files.live import collection_of, live_table
 from jax_dynemb._src.files.safetensors.counts import counts_of_table
 from jax_dynemb._src.files.safetensors.perfect_hash import MIXED, perfect_hash
-from jax_dynemb._src.files.safetensors.row_formats import RowFormat, row_format
 from jax_dynemb._src.files.safetensors.sort import Columns, SortedRows
 from jax_dynemb._src.files.safetensors.tensor_file import TensorFile, write_manifest
+from jax_dynemb._src.files.safetensors.tensors import RowFormat, row_format
 from jax_dynemb._src.rows import Schema, StoredTable
 
 # The keys of the two rows behind the last: that of padding, and of an unknown id.

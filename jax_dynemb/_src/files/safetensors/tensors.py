@@ -1,16 +1,22 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors of a safetensors file as arrays; rows are read range by range."""
+"""The tensors of a safetensors file as arrays, and the formats that rows have there.
+
+Rows are floats, or small integers with a scale a row; they are read range by range.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb._src.files.disk import disk_errors
 from jax_dynemb._src.files.integrity import DamagedFileError, Header
+from jax_dynemb._src.row_formats import dtype_name
 
 _DTYPES = {
     "F32": np.dtype(np.float32),
@@ -29,13 +35,6 @@ _DTYPES = {
     "BOOL": np.dtype(np.bool_),
 }
 NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-# The rows of a file by what its field "dtype" says; None if another program wrote it.
-_ROWS = {
-    "float32": ("F32",),
-    "bfloat16": ("BF16",),
-    "int8": ("I8",),
-    "int4": ("U8",),
-}
 _FIRST_RESERVED, _LAST_RESERVED = -4, -1
 
 
@@ -61,13 +60,14 @@ def check_table(header: Header) -> tuple[int, int]:
     """Checks the tensors of a file with all rows; returns rows and columns."""
     fields = header.fields
     dim, stored = fields.whole("dim", 2**31), fields.text("dtype")
-    if stored not in _ROWS or dim == 0:
+    form = FORMATS.get(stored)
+    if form is None or dim == 0:
         problem = f"it has rows of {dim} columns and the dtype {stored!r}"
         raise DamagedFileError(header.path, problem)
     keys = check_tensor(header, "keys", ("I64",), None)
-    width = -(-dim // 2) if stored == "int4" else dim
-    check_tensor(header, "rows", _ROWS[stored], keys, width)
-    if stored in ("int8", "int4"):
+    kind = NAMES[np.dtype(form.dtype)]
+    check_tensor(header, "rows", (kind,), keys, form.width(dim))
+    if form.levels:
         check_tensor(header, "scales", ("F32",), keys)
     check_keys(header, "keys")
     return keys, dim
@@ -113,3 +113,54 @@ def check_tensor(
         problem = f"'{name}' is {tensor.dtype}{list(tensor.shape)}, not {wanted}"
         raise DamagedFileError(header.path, problem)
     return tensor.shape[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowFormat:
+    """One way to store rows."""
+
+    name: str  # as users and files say it
+    dtype: Any
+    per_item: int = 1  # columns that share one item
+    levels: int = 0  # the largest integer; 0 for floats, which need no scale
+
+    def width(self, dim: int) -> int:
+        """Items of a stored row."""
+        return -(-dim // self.per_item)
+
+    def encode(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns "rows" [n, width], and "scales" float32[n] if the format has them."""
+        if not self.levels:
+            return {"rows": rows.astype(self.dtype)}
+        wide = rows.astype(np.float32)
+        scales = np.abs(wide).max(axis=1, initial=0.0) / np.float32(self.levels)
+        safe = np.where(scales > 0, scales, np.float32(1))
+        whole = np.rint(wide / safe[:, None]).astype(np.int8)
+        return {"rows": self._pack(whole), "scales": scales}
+
+    def _pack(self, whole: np.ndarray) -> np.ndarray:
+        """Two columns a byte: an even one below, the next above, each plus eight."""
+        if self.per_item == 1:
+            return whole
+        columns = np.full((len(whole), 2 * self.width(whole.shape[1])), 8, np.uint8)
+        columns[:, : whole.shape[1]] = whole + 8
+        return columns[:, ::2] | (columns[:, 1::2] << 4)
+
+
+FORMATS = {
+    each.name: each
+    for each in (
+        RowFormat("float32", np.float32),
+        RowFormat("bfloat16", jnp.bfloat16),
+        RowFormat("int8", np.int8, levels=127),
+        RowFormat("int4", np.uint8, per_item=2, levels=7),
+    )
+}
+
+
+def row_format(dtype: Any) -> RowFormat:
+    """Returns the format of a dtype or its name; ValueError if it is none of four."""
+    name = dtype_name(dtype)
+    if name not in FORMATS:
+        raise ValueError(f"dtype must be one of {list(FORMATS)}, not {dtype!r}")
+    return FORMATS[name]

@@ -47,10 +47,7 @@ class FastPath:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> tuple[bool, Any]:
-        """Calls a method of the program for these arguments.
-
-        Returns whether the fast path supports the call, and the result of the method.
-        """
+        """Calls a method of the program; returns whether it may, and the result."""
         arguments = Arguments(args, kwargs)
         try:
             while (found := self._find(arguments)) is not None:
