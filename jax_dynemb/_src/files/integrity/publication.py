@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import DamagedFileError
-from .json import Fields, read_json
-from .version import FORMAT_VERSION, check_version
+from .json import FORMAT_VERSION, Fields, check_version, read_json
 
 _NAME = "publication.json"
 TABLES = "tables"
