@@ -219,16 +219,14 @@ def check_states(engine: LookupEngine, state: Any, call: str) -> None:
             "coll.lookup(state, ids)."
         )
     for name in sorted(arrays & set(state)):
-        _check_name(name, state[name], call)
+        if (own := getattr(state[name], "name", "")) not in ("", name):
+            raise _of_another(name, own, call)
     check_not_donated(state, call)
 
 
-def _check_name(name: str, arrays: Any, call: str) -> None:
+def _of_another(name: str, own: str, call: str) -> ValueError:
     """Refuses the arrays of another table, which may have equal shapes."""
-    own = getattr(arrays, "name", "")
-    if own in ("", name) or not isinstance(own, str):
-        return
-    raise ValueError(
+    return ValueError(
         f"{call}: state['{name}'] holds the arrays of '{own}'. Pass the dict as init "
         f"returned it. If '{own}' was renamed to '{name}', say so in its arrays: "
         f"dataclasses.replace(state['{name}'], name='{name}')."
