@@ -106,7 +106,7 @@ class Store(Protocol):
 
 
 def rows_of_store(store: Store, keys: np.ndarray) -> Iterator[Exported]:
-    """Reads the rows of keys int64[n], so many at a time; keys without one are gone."""
+    """Reads the rows of keys int64[n], some at a time; keys may have none."""
     for begin in range(0, len(keys), _AT_ONCE):
         some = keys[begin : begin + _AT_ONCE]
         found, packed = store.get(some)
