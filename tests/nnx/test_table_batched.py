@@ -17,11 +17,11 @@ from peer_options import given, options_of, wanted
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 SHAPES = {"tt_ranks": [4, 5], "compute_dtype": "float32"}
-IDS, OFFSETS = np.array([7, 7, 899, 0, 3, 5, 899]), np.array([0, 2, 2, 3, 6, 7, 7])
+IDS, OFFSETS = np.array([7, 7, 899, 0, 3, 5]), np.array([0, 2, 2, 3, 6])
 OPTIONS = options_of("fbtt")
 
 
-def make(num_tables=3, **options):
+def make(num_tables=2, **options):
     options = SHAPES | {"rngs": nnx.Rngs(0)} | options
     return jde.nnx.TableBatchedTTEmbeddingBag(num_tables, 900, 6, **options)
 
@@ -30,11 +30,14 @@ def make(num_tables=3, **options):
 def test_bags_of_all_tables_are_those_of_each(where):
     bags = make()
     full = [np.concatenate(list(table.full_weight())) for table in bags.tables]
-    call = nnx.jit(lambda bags, ids, offsets: bags(ids, offsets))
     offsets = OFFSETS if where == "host" else jnp.asarray(OFFSETS)
-    got = (call if where == "jit" else type(bags).__call__)(bags, jde.ids(IDS), offsets)
-    assert got.shape == (3, 2, 6)
-    for t, bag in np.ndindex(3, 2):
+    if where == "jit":
+        call = nnx.jit(lambda bags, ids, offsets: bags(ids, offsets))
+        got = call(bags, jde.ids(IDS), offsets)
+    else:  # offsets are constants of the program
+        got = nnx.jit(lambda bags, ids: bags(ids, offsets))(bags, jde.ids(IDS))
+    assert got.shape == (2, 2, 6)
+    for t, bag in np.ndindex(2, 2):
         own = IDS[OFFSETS[2 * t + bag] : OFFSETS[2 * t + bag + 1]]
         want = full[t][own].sum(axis=0)
         np.testing.assert_allclose(got[t, bag], want, rtol=1e-5, atol=1e-7)
@@ -63,7 +66,7 @@ def test_fbtt_rows_of_two_tables():
 
 
 def test_gradients_reach_the_cores_of_their_table():
-    bags = make(2)
+    bags = make()
     offsets = np.array([0, 1, 1])  # the second table has an empty bag
     grads = nnx.grad(lambda bags: bags(jde.ids([7]), offsets).sum())(bags)
     moved = [

@@ -201,6 +201,7 @@ def test_regularizations_that_need_more_are_refused():
         ({"grad_sum_decay": 0}, "grad_sum_decay 'no_decay' alone"),
         ({"counter_half_life": 1}, r"not \['counter_half_life'\]"),
         ({"counter_weight_decay_mode": 7}, "is none of"),
+        (3, "has the fields .*, not 3"),
     ):
         with pytest.raises(ValueError, match=match):
             T.from_fused_params(adagrad | {"counter_based_regularization": fields})
