@@ -79,8 +79,8 @@ def short(x: Any) -> str:
         return "{" + ", ".join(f"{k!s}: {short(v)}" for k, v in x.items()) + "}"
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         return Shown.__repr__(x)  # pyright: ignore[reportArgumentType]
-    if hasattr(x, "_asdict"):  # a NamedTuple
-        return type(x).__name__ + short(x._asdict())
+    if (fields := getattr(x, "_asdict", None)) is not None:  # a NamedTuple
+        return type(x).__name__ + short(fields())
     if isinstance(x, tuple):
         inner = ", ".join(map(short, x)) + ("," if len(x) == 1 else "")
         return f"({inner})"
