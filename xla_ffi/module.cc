@@ -20,6 +20,7 @@
 #include "core/tiers/tier_ref.h"
 #include "xla_ffi/backend.h"
 #include "xla_ffi/handlers.h"
+#include "xla_ffi/handlers/repeat_row.h"
 #include "xla_ffi/hash_ids_module.h"
 #include "xla_ffi/log_module.h"
 #include "xla_ffi/schema.h"
@@ -35,6 +36,10 @@ nb::dict handler_capsules() {
     capsules[each.name] =
         nb::capsule(reinterpret_cast<void const*>(each.handler), "xla._CUSTOM_CALL_TARGET");
   }
+#ifndef DYNEMB_CUDA
+  capsules["dynemb_repeat_row"] =
+      nb::capsule(reinterpret_cast<void const*>(&repeat_row), "xla._CUSTOM_CALL_TARGET");
+#endif
   return capsules;
 }
 

@@ -23,9 +23,10 @@ from suite.figures import Figure
 from suite.job import OPTIMIZERS, WIDTHS
 from suite.runner import Runner
 from suite.suite import Choice, Context, Suite
-from suite.workloads import CASES, DISTRIBUTIONS
+from suite.workloads import CASES, DISTRIBUTIONS, MIXED_CASES
 
 WIDTH = 190  # of the tables, where the output is no terminal
+_NAMES = (*CASES, *MIXED_CASES)
 NOTHING = "suite {} has nothing to measure: leave out some of --case, --work, --ids"
 NEEDS_CPU = "suite cpu compares on a CPU: set JAX_PLATFORMS=cpu"
 NO_MATPLOTLIB = "--plot needs matplotlib: pip install matplotlib"
@@ -44,6 +45,7 @@ _STEPS: list[tuple[str, str, steps.Jobs, steps.Aim]] = [
     ("bf16", "16-bit rows", steps.bf16_jobs, steps.bf16_aim),
     ("full", "fresh ids on full tables", steps.full_jobs, steps.full_aim),
     ("narrow", "rows of 8, 16, 32", steps.narrow_jobs, steps.no_aim),
+    ("real", "what users bring", steps.real_jobs, steps.real_aim),
     ("skew", "ids that repeat", steps.skew_jobs, steps.skew_aim),
 ]
 SUITES: dict[str, Suite] = {each[0]: _of_steps(*each) for each in _STEPS}
@@ -61,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
         type=_some_of(SUITES),
         help=f"some of them, or all ({suites}). Default: steps on a GPU, else cpu",
     )
-    add("--case", type=_some_of(CASES), help=f"some of {','.join(CASES)}")
+    add("--case", type=_some_of(_NAMES), help=f"some of {','.join(_NAMES)}")
     add("--optimizer", type=_some_of(OPTIMIZERS), help=f"of {','.join(OPTIMIZERS)}")
     add("--work", type=_some_of(("eval", "train")), help="eval or train alone")
     add("--ids", type=_some_of(DISTRIBUTIONS), help=f"of {','.join(DISTRIBUTIONS)}")

@@ -11,6 +11,7 @@ from typing import Any
 from suite import static_jax, timing
 from suite.job import Job
 from suite.timing import Runnable
+from suite.workloads import Case
 
 # Makes the steps of a job; None where the peer has no such optimizer.
 Peer = Callable[[Job], Runnable | None]
@@ -32,11 +33,12 @@ def available() -> tuple[dict[str, Peer], list[str]]:
 
 
 def _jax(job: Job) -> Runnable:
-    work = job.optimizer or "eval"
-    d_rows = static_jax.gradients(job.case)
+    work, case = job.optimizer or "eval", job.case
+    assert isinstance(case, Case)  # peers have equal tables
+    d_rows = static_jax.gradients(case)
     batches = [(static_jax.to_device(ids), d_rows) for ids in job.batches()]
-    tables = static_jax.init(job.case, work)
-    return timing.Chain(static_jax.step(job.case, work), tables, batches)
+    tables = static_jax.init(case, work)
+    return timing.Chain(static_jax.step(case, work), tables, batches)
 
 
 def _torch(make: Callable[..., tuple[Any, Any]]) -> Peer:

@@ -16,8 +16,9 @@ import numpy as np
 import jax_dynemb as jde
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.ops import TableState
+from jax_dynemb._src.ops.state import repeated
 from suite.job import FULL, WIDTHS, Job
-from suite.workloads import Case
+from suite.workloads import Case, Mixed, lengths_of
 
 LEARNING_RATE = 1e-3
 FILL_IDS = 1 << 18  # ids inserted in one call, all tables together
@@ -35,21 +36,26 @@ def dtypes(name: str) -> tuple[str, str]:
 
 @functools.lru_cache(maxsize=64)
 def collection(
-    case: Case, optimizer: str, dtype: str, load: float, shared: bool = False
+    case: Case | Mixed, optimizer: str, dtype: str, load: float, shared: bool = False
 ) -> jde.Tables:
     """Declares the tables of a case; table `i` and its feature are named `t<i>`."""
     param_dtype, output_dtype = dtypes(dtype)
     make = functools.partial(
         jde.TableConfig,
-        dim=case.dim,
-        capacity=int(case.rows / load),
         initializer=jde.initializers.uniform(-0.01, 0.01),
         optimizer=getattr(jde.optim, optimizer)(LEARNING_RATE),
-        pooling="sum" if case.pooled else None,
         param_dtype=param_dtype,
         dtype=output_dtype,
     )
-    configs = [make(f"t{table}") for table in range(case.tables)]
+    configs = [
+        make(
+            f"t{table}",
+            dim=part.dim,
+            capacity=max(1, int(part.rows / load)),
+            pooling="sum" if part.pooled else None,
+        )
+        for table, part in enumerate(case.parts)
+    ]
     return jde.Tables(configs, share_arrays=shared)
 
 
@@ -74,8 +80,8 @@ class Filled:
             insert = insert_range(coll, chunk_of(job.case))
             if job.load >= FULL:
                 slots = sum(config.num_slots for config in coll.tables.values())
-                state = insert(state, FOREIGN, 2 * slots // job.case.tables)
-            state = insert(state, 0, job.case.rows)
+                state = insert(state, FOREIGN, [2 * slots // job.case.tables])
+            state = insert(state, 0, [part.rows for part in job.case.parts])
         self._state: States | None = state
 
     def borrow(self, optimizer: str) -> tuple[jde.Tables, States]:
@@ -101,11 +107,26 @@ def clear(coll: jde.Tables) -> Callable[[States], States]:
     return _clear(coll)
 
 
-def to_device(coll: jde.Tables, case: Case, ids: np.ndarray) -> dict[str, jax.Array]:
-    """Moves `int64[tables, n]` to the device, in the shape the lookup takes."""
-    shape = (case.batch, case.bag) if case.pooled else (case.ids_per_table,)
-    columns = zip(coll.features, ids, strict=True)
-    return {name: jde.ids(column.reshape(shape)) for name, column in columns}
+def to_device(coll: jde.Tables, case: Case | Mixed, ids: Any) -> dict[str, Any]:
+    """Moves `int64[n]` of each table to the device, in the shape the lookup takes."""
+    columns = zip(coll.features, case.parts, ids, strict=True)
+    return {name: _to_device(part, column) for name, part, column in columns}
+
+
+def ids_type(case: Case) -> Any:
+    """The types of what `to_device` makes for one table."""
+    pads = case.pooled and not case.jagged
+    shape = (case.batch, case.bag) if pads else (case.ids_per_table,)
+    ids = jax.ShapeDtypeStruct((*shape, 2), jnp.uint32)
+    if not case.jagged:
+        return ids
+    return jde.Jagged(ids, jax.ShapeDtypeStruct((case.batch,), jnp.int32))
+
+
+def _to_device(case: Case, ids: np.ndarray) -> Any:
+    if case.jagged:
+        return jde.Jagged(jde.ids(ids), jax.device_put(lengths_of(case)))
+    return jde.ids(ids.reshape(ids_type(case).shape[:-1]))
 
 
 @jax.jit
@@ -114,12 +135,13 @@ def later(ids: dict[str, jax.Array], number: jax.Array) -> dict[str, jax.Array]:
     return jax.tree.map(lambda pairs: pairs.at[..., 1].add(number), ids)
 
 
-def chunk_of(case: Case) -> int:
+def chunk_of(case: Case | Mixed) -> int:
     """Ids to insert into each table in one call.
 
     Too few to fill a bucket alone: rows of one call do not evict each other.
     """
-    return min(FILL_IDS // case.tables, max(64, case.rows // 8))
+    most = max(part.rows for part in case.parts)
+    return min(FILL_IDS // case.tables, max(64, most // 8))
 
 
 @functools.lru_cache(maxsize=16)
@@ -138,38 +160,40 @@ def _clear(coll: jde.Tables) -> Any:
 
 @functools.lru_cache(maxsize=16)
 def insert_range(coll: jde.Tables, chunk: int) -> Callable[..., States]:
-    """Returns `state, high word, count -> state`: inserts the ids [0, count)."""
+    """Returns `state, high word, counts -> state`: inserts the ids [0, count).
+
+    A count of each table, or one for all of them.
+    """
 
     @functools.partial(jax.jit, donate_argnums=0)
-    def insert_all(state: States, high: jax.Array, count: jax.Array) -> States:
+    def insert_all(state: States, high: jax.Array, counts: jax.Array) -> States:
         def insert_chunk(number: jax.Array, state: States) -> States:
             first = number.astype(jnp.uint32) * jnp.uint32(chunk)
             low = first + jnp.arange(chunk, dtype=jnp.uint32)
             pairs = jnp.stack([low, jnp.broadcast_to(high, low.shape)], axis=-1)
-            beyond = (low >= count)[:, None]  # padding: both words all ones
-            ids = jnp.where(beyond, jnp.uint32(0xFFFFFFFF), pairs)
-            return coll.lookup(state, dict.fromkeys(coll.features, ids))[2]
+            beyond = low >= counts[:, None]  # padding: both words all ones
+            ids = jnp.where(beyond[..., None], jnp.uint32(0xFFFFFFFF), pairs)
+            each = zip(coll.features, ids, strict=True)
+            return coll.lookup(state, dict(each))[2]
 
-        chunks = (count + jnp.uint32(chunk - 1)) // jnp.uint32(chunk)
+        counts = jnp.broadcast_to(counts, len(coll.features))
+        chunks = (counts.max() + jnp.uint32(chunk - 1)) // jnp.uint32(chunk)
         return jax.lax.fori_loop(jnp.uint32(0), chunks, insert_chunk, state)
 
-    return lambda state, high, count: insert_all(state, _word(high), _word(count))
-
-
-def _word(number: int) -> jax.Array:
-    return jnp.asarray(np.uint32(number))
+    return lambda state, high, counts: insert_all(
+        state, np.uint32(high), np.array(counts, np.uint32)
+    )
 
 
 def _with_states(coll: jde.Tables, state: States) -> States:
     """The same rows beside the first states of a collection's optimizer."""
-    states = next(iter(coll.tables.values())).states
-    return {
-        name: dataclasses.replace(
-            each,
-            optimizer={
-                key: jnp.full((each.values.shape[0], *spec.shape), spec.initial)
-                for key, spec in states.items()
-            },
-        )
-        for name, each in state.items()
-    }
+    specs = {coll.state_name(name): t.states for name, t in coll.tables.items()}
+    new = {}
+    for name, table in state.items():
+        slots = table.values.shape[0]
+        states = {
+            key: repeated(jnp.full(spec.shape, spec.initial), slots)
+            for key, spec in specs[name].items()
+        }
+        new[name] = dataclasses.replace(table, optimizer=states)
+    return new

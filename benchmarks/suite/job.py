@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
-import numpy as np
 
 from suite import workloads
-from suite.workloads import Case
+from suite.workloads import Case, Mixed
 
 OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam")
 STEPS = ("jax", "nnx")
@@ -43,7 +43,7 @@ class Job:
     """
 
     name: str
-    case: Case
+    case: Case | Mixed
     ids: str = "zipf"
     optimizer: str | None = None
     dtype: str = "fp32"
@@ -89,54 +89,55 @@ class Job:
         """
         if not self.fresh:
             return BATCHES
-        per_table = self.case.ids_per_table
+        first = self.case.parts[0]
+        per_table = first.ids_per_table
         if self.load < FULL:
-            return max(1, min(MOST_FRESH_STEPS, self.case.rows // per_table))
-        return -(-2 * int(self.case.rows / self.load) // per_table)
+            return max(1, min(MOST_FRESH_STEPS, first.rows // per_table))
+        return -(-2 * int(first.rows / self.load) // per_table)
 
     @property
-    def tables(self) -> tuple[Case, str, float, bool]:
+    def tables(self) -> tuple[Case | Mixed, str, float, bool]:
         """What the filled tables depend on, but for optimizer states."""
         return self.case, self.dtype, self.load, self.shared
 
-    def batches(self) -> list[np.ndarray]:
-        """The ids of the batches, each `int64[tables, n]`."""
+    def batches(self) -> list[Any]:
+        """The ids of the batches, each `int64[n]` of every table."""
         return _batches(_shape(self.case), self.ids)
 
     def floor_bytes(self) -> int:
         """Fewest bytes that a step can move through memory."""
-        width, output_width = WIDTHS[self.dtype]
-        return workloads.minimum_bytes(
-            self.case,
-            _distinct(_shape(self.case), self.ids),
-            self.optimizer,
-            width,
-            output_width,
+        distinct = _distinct(_shape(self.case), self.ids)
+        return sum(
+            workloads.minimum_bytes(part, count, self.optimizer, *WIDTHS[self.dtype])
+            for part, count in zip(self.case.parts, distinct, strict=True)
         )
 
     def memory(self) -> int:
         """About how many bytes the tables, ids, outputs and gradients take."""
-        case, (width, output_width) = self.case, WIDTHS[self.dtype]
-        state = workloads.state_floats(self.optimizer or "sgd", case.dim) * 4
-        slot = case.dim * width + state + INDEX_BYTES
-        slots = case.tables * int(case.rows / self.load)
-        batch = 2 * case.num_outputs * case.dim * output_width
-        return slots * slot + batch + self.num_batches * 8 * case.num_ids
+        width, output_width = WIDTHS[self.dtype]
+        result = self.num_batches * 8 * self.case.num_ids
+        for part in self.case.parts:
+            state = workloads.state_floats(self.optimizer or "sgd", part.dim) * 4
+            slot = part.dim * width + state + INDEX_BYTES
+            result += int(part.rows / self.load) * slot
+            result += 2 * part.num_outputs * part.dim * output_width
+        return result
 
     def scratch_limit(self) -> int:
         """Bytes a step may take beside tables and outputs.
 
         64 for each id, and one gradient row for each 16 ids.
         """
-        row = self.case.dim * WIDTHS[self.dtype][1]
+        row = max(part.dim for part in self.case.parts) * WIDTHS[self.dtype][1]
         return self.case.num_ids * 64 + self.case.num_ids // 16 * row
 
 
-def gradients(case: Case, dtype: str) -> list[jax.Array]:
+def gradients(case: Case | Mixed, dtype: str) -> list[jax.Array]:
     """Makes the fixed gradients of the outputs of each table."""
-    shape = (case.num_outputs // case.tables, case.dim)
     keys = jax.random.split(jax.random.key(0), case.tables)
-    return [_small_normal(key, shape, dtype) for key in keys]
+    shapes = [(part.num_outputs, part.dim) for part in case.parts]
+    pairs = zip(keys, shapes, strict=True)
+    return [_small_normal(key, shape, dtype) for key, shape in pairs]
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
@@ -144,20 +145,26 @@ def _small_normal(key: jax.Array, shape: tuple[int, ...], dtype: str) -> jax.Arr
     return (jax.random.normal(key, shape) * 1e-3).astype(dtype)
 
 
-def _shape(case: Case) -> Case:
+def _shape(case: Case | Mixed) -> Case | Mixed:
     """What ids depend on: cases that differ in width only share theirs."""
+    if isinstance(case, Mixed):
+        return Mixed(tuple(dataclasses.replace(part, dim=1) for part in case.parts))
     return dataclasses.replace(case, dim=1)
 
 
 # The same ids serve every work of a case; those of the last few cases are kept.
 @functools.lru_cache(maxsize=6)
-def _batches(case: Case, distribution: str) -> list[np.ndarray]:
+def _batches(case: Case | Mixed, distribution: str) -> list[Any]:
     count = 1 if distribution in ("fresh", "same") else BATCHES
+    if isinstance(case, Mixed):
+        return [workloads.mixed_ids(case, distribution, seed) for seed in range(count)]
     return [workloads.batch_ids(case, distribution, seed) for seed in range(count)]
 
 
 @functools.cache
-def _distinct(case: Case, distribution: str) -> int:
+def _distinct(case: Case | Mixed, distribution: str) -> list[int]:
+    """The distinct rows of each table in a batch."""
     if distribution == "fresh":
-        return case.num_ids
-    return workloads.distinct_rows(_batches(case, distribution)[0])
+        return [part.num_ids for part in case.parts]
+    batch = _batches(case, distribution)[0]
+    return [workloads.distinct_rows([ids]) for ids in batch]

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
@@ -208,18 +207,16 @@ def _compile(job: Job) -> _Program:
     """Compiles the step of a job for arrays that need not exist yet."""
     case, *others = job.tables
     coll = filled.collection(case, job.optimizer or "sgd", *others)
-    per_table = job.case.num_ids // job.case.tables
-    shape = (job.case.batch, job.case.bag) if job.case.pooled else (per_table,)
-    output = (job.case.num_outputs // job.case.tables, job.case.dim)
     row_type = filled.dtypes(job.dtype)[1]
     state = jax.eval_shape(lambda: coll.init(0))
-    batch = [jax.ShapeDtypeStruct((*shape, 2), jnp.uint32)]
+    parts = dict(zip(coll.features, job.case.parts, strict=True))
+    batch: list[Any] = [{f: filled.ids_type(part) for f, part in parts.items()}]
     step = steps.evaluation_step(coll)
     if job.work == "train":
-        batch += [jax.ShapeDtypeStruct(output, row_type)]
+        shapes = {f: (part.num_outputs, part.dim) for f, part in parts.items()}
+        batch += [{f: jax.ShapeDtypeStruct(s, row_type) for f, s in shapes.items()}]
         step = steps.training_step(coll)
-    by_feature = [dict.fromkeys(coll.features, array) for array in batch]
-    return _Program(step, step.lower(state, *by_feature).compile())
+    return _Program(step, step.lower(state, *batch).compile())
 
 
 def _total(stats: dict[str, int | float]) -> dict[str, float]:

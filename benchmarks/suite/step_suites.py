@@ -8,12 +8,20 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from suite.figures import Figure, recorded_peers, recorded_target
-from suite.job import FULL, LOAD, OPTIMIZERS, Job
+from suite.job import FULL, LOAD, OPTIMIZERS, WIDTHS, Job
 from suite.suite import Choice, Context
-from suite.workloads import CASES, CPU_CASES, GPU_CASES, NARROW_CASES
+from suite.workloads import (
+    CASES,
+    CPU_CASES,
+    GPU_CASES,
+    MIXED_CASES,
+    NARROW_CASES,
+    USED_CASES,
+)
 
 TIMES_FLOOR = 1.35  # uniform ids, on an H200
 BF16_GAIN = 1.4
+REAL_TIMES_FLOOR = {"eval": 1.3, "train": 1.6}
 TIMES_PLAIN = 1.5  # of a full table and of skewed ids
 
 # A target: milliseconds and where they come from. It may look at the other figures.
@@ -157,6 +165,28 @@ def skew_aim(figure: Figure, find: Find, comparable: bool) -> Target:
     if figure.job.ids == "zipf" or zipf is None:
         return None
     return TIMES_PLAIN * zipf.ms, f"{TIMES_PLAIN} x power law"
+
+
+def real_jobs(choice: Choice) -> Iterator[Job]:
+    """What users bring: in float32 and bf16; of a server, lookups alone."""
+    for name, case in (*MIXED_CASES.items(), *USED_CASES.items()):
+        serves = name.startswith("serve")
+        for optimizer in (
+            (None,) if serves else (None, "sgd", "rowwise_adagrad", "adam")
+        ):
+            for dtype in ("fp32", "bf16"):
+                yield Job(name, case.scaled(choice.scale), "zipf", optimizer, dtype)
+
+
+def real_aim(figure: Figure, find: Find, comparable: bool) -> Target:
+    """A little more than the fewest bytes take, of large batches of rows of a line."""
+    del find
+    job = figure.job
+    narrow = min(part.dim * WIDTHS[job.dtype][0] for part in job.case.parts) < 64
+    if not comparable or narrow or job.case.num_ids < 200_000:
+        return None
+    times = REAL_TIMES_FLOOR[job.work]
+    return times * figure.floor_ms, f"{times} x floor"
 
 
 def no_aim(figure: Figure, find: Find, comparable: bool) -> Target:

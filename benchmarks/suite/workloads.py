@@ -27,6 +27,7 @@ class Case:
       batch: bags of a batch, for each table.
       bag: ids of a bag.
       pooled: whether a bag becomes one output row, its sum; else every id has its own.
+      jagged: whether bags differ in length, ``bag`` being their mean.
     """
 
     tables: int
@@ -35,6 +36,12 @@ class Case:
     batch: int
     bag: int
     pooled: bool
+    jagged: bool = False
+
+    @property
+    def parts(self) -> tuple[Case, ...]:
+        """The case of each table alone."""
+        return (dataclasses.replace(self, tables=1),) * self.tables
 
     @property
     def ids_per_table(self) -> int:
@@ -55,8 +62,34 @@ class Case:
         """The same case with `factor` times the rows and the batch."""
         if factor == 1:
             return self
-        rows, batch = max(512, self.rows * factor), max(16, self.batch * factor)
+        least = min(512, self.rows)  # tables of few rows keep them
+        rows, batch = max(least, self.rows * factor), max(16, self.batch * factor)
         return dataclasses.replace(self, rows=int(rows), batch=int(batch))
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixed:
+    """Tables of different shapes that are looked up together.
+
+    Attributes:
+      parts: the case of each table alone.
+    """
+
+    parts: tuple[Case, ...]
+
+    @property
+    def tables(self) -> int:
+        """Number of tables."""
+        return len(self.parts)
+
+    @property
+    def num_ids(self) -> int:
+        """Ids of a batch, all tables together."""
+        return sum(part.num_ids for part in self.parts)
+
+    def scaled(self, factor: float) -> Mixed:
+        """The same tables with `factor` times the rows and the batch."""
+        return Mixed(tuple(part.scaled(factor) for part in self.parts))
 
 
 GPU_CASES = {
@@ -76,7 +109,33 @@ CPU_CASES = {
 NARROW_CASES = {
     f"d{dim}": Case(1, 10_000_000, dim, 1_048_576, 1, False) for dim in (8, 16, 32)
 }
-CASES = GPU_CASES | CPU_CASES | NARROW_CASES
+# What users bring: the columns of Criteo's click log, jagged bags of many widths,
+# histories, rows whose width is no power of two, and small batches of a server.
+_CRITEO = (
+    *(1460, 583, 10_131_227, 2_202_608, 305, 24, 12_517, 633, 3, 93_145, 5683),
+    *(8_351_593, 3194, 27, 14_992, 5_461_306, 10, 5652, 2173, 4, 7_046_547, 18, 15),
+    *(286_181, 105, 142_572),
+)
+_BAGS = {8: 2, 16: 5, 32: 10, 48: 25, 64: 3, 100: 8, 128: 12, 256: 20}
+MIXED_CASES = {
+    "criteo": Mixed(tuple(Case(1, rows, 16, 16_384, 1, True) for rows in _CRITEO)),
+    "mixed": Mixed(
+        tuple(
+            Case(1, 1_000_000, dim, 16_384, bag, True, jagged=True)
+            for dim, bag in _BAGS.items()
+        )
+    ),
+}
+USED_CASES = {"history": Case(1, 10_000_000, 64, 2048, 200, False)}
+USED_CASES |= {
+    f"w{dim}": Case(1, 1_000_000, dim, 32_768, 10, True, jagged=True)
+    for dim in (1, 4, 20, 48, 100, 200, 300, 768)
+}
+USED_CASES |= {
+    f"serve{batch}": Case(26, 100_000, 32, batch, 1, True)
+    for batch in (64, 256, 1024, 4096)
+}
+CASES = GPU_CASES | CPU_CASES | NARROW_CASES | USED_CASES
 DISTRIBUTIONS = ("zipf", "uniform", "hot", "same", "fresh")
 
 
@@ -103,6 +162,23 @@ def draw(
     raise ValueError(f"unknown distribution {distribution!r}: use 'zipf' or 'uniform'.")
 
 
+def lengths_of(case: Case) -> np.ndarray:
+    """Draws how many ids each bag of a jagged table has, `int32[batch]`.
+
+    Most bags are short, some are empty and a few are long; all batches have the same.
+    """
+    rng = np.random.default_rng(case.dim)
+    shares = rng.exponential(size=case.batch)
+    lengths = rng.multinomial(case.ids_per_table, shares / shares.sum())
+    return lengths.astype(np.int32)
+
+
+def mixed_ids(case: Mixed, distribution: str, seed: int) -> list[np.ndarray]:
+    """Draws the ids of one batch, `int64[n]` of each table; see `batch_ids`."""
+    parts = enumerate(case.parts)
+    return [batch_ids(part, distribution, seed * 1000 + i)[0] for i, part in parts]
+
+
 def batch_ids(case: Case, distribution: str, seed: int) -> np.ndarray:
     """Draws the ids of one batch, `int64[tables, batch * bag]`.
 
@@ -124,7 +200,7 @@ def batch_ids(case: Case, distribution: str, seed: int) -> np.ndarray:
     return np.stack([draw(distribution, count, case.rows, rng) for _ in tables])
 
 
-def distinct_rows(ids: np.ndarray) -> int:
+def distinct_rows(ids: Any) -> int:
     """Counts distinct ids of `[tables, n]`, each table for itself."""
     return sum(len(np.unique(table)) for table in ids)
 

@@ -65,6 +65,8 @@ class GradientList {
 template <Isa isa, class T>
 class RowGradients {
  public:
+  static constexpr Isa kIsa = isa;
+
   RowGradients(PartitionRows const& rows, FeatureRef const* features, int32_t dim)
       : rows_(rows),
         dim_(dim),

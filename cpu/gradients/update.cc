@@ -233,7 +233,7 @@ void reduce(ReduceArgs const& args, ThreadPool const& pool) {
             auto const* const sum = gradients.sum_of(row, buffer.data());
             with_value_type(sums.row_type, [&](auto zero) {
               auto* const out = static_cast<decltype(zero)*>(sums.rows);
-              copy_row(sum, dim, out + row_offset(sums.places, index, dim), false);
+              copy_row<gradients.kIsa>(sum, dim, out + row_offset(sums.places, index, dim), false);
             });
           }
         });

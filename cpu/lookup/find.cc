@@ -12,8 +12,7 @@ namespace dynemb::cpu {
 
 void find(FindArgs const& args, ThreadPool const& pool) {
   auto const streams = streams_rows(args);
-  HugePages huge_pages;
-  for (int32_t t = 0; t < args.num_tables; ++t) huge_pages.prefer(args.tables[t]);
+  for (int32_t t = 0; t < args.num_tables; ++t) prefer_huge_pages(args.tables[t]);
   for_each(pool, cut_bags(args.features, args.num_features, kIdsPerChunk),
            [&](int64_t, FeatureChunk const& chunk) {
              auto const& feature = args.features[chunk.feature];

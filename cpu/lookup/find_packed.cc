@@ -14,10 +14,10 @@ namespace {
 // Rows of a chunk that the second cache has room for, beside the index.
 constexpr int64_t kRowsAheadBytes = int64_t{256} << 10;
 
-void prefer_pages(TableRef const& table, RowCode code, HugePages& pages) {
+void prefer_pages(TableRef const& table, RowCode code) {
   auto const rows = size_t(table.local_buckets) * kBucketCapacity;
-  pages.prefer(table.index, size_t(table.local_buckets * bucket_bytes(table.policy)));
-  pages.prefer(table.values, rows * size_t(packed_row_bytes(code, table.dim)));
+  prefer_huge_pages(table.index, size_t(table.local_buckets * bucket_bytes(table.policy)));
+  prefer_huge_pages(table.values, rows * size_t(packed_row_bytes(code, table.dim)));
 }
 
 template <RowCode code>
@@ -46,8 +46,7 @@ void find_chunk(FindPackedArgs const& args, FeatureChunk const& chunk, bool stre
 
 void find_packed(FindPackedArgs const& args, ThreadPool const& pool) {
   auto const streams = streams_rows(args);
-  HugePages huge_pages;
-  for (int32_t t = 0; t < args.num_tables; ++t) prefer_pages(args.tables[t], args.code, huge_pages);
+  for (int32_t t = 0; t < args.num_tables; ++t) prefer_pages(args.tables[t], args.code);
   auto const chunks = cut_bags(args.features, args.num_features, kIdsPerChunk);
   with_row_code(args.code, [&](auto code) {
     for_each(pool, chunks, [&](int64_t, FeatureChunk const& chunk) {

@@ -69,11 +69,10 @@ struct Lookup {
   TableRef const& table_of(FeatureRef const& feature) const { return args.tables[feature.table]; }
 
   void begin() {
-    HugePages huge_pages;
     auto const drawn = draw_nonce();
     for (int32_t i = 0; i < args.num_tables; ++i) {
       auto const& table = args.tables[i];
-      huge_pages.prefer(table);
+      prefer_huge_pages(table);
       auto const timed = table.policy == ScorePolicy::kTimestamp;
       auto const given = args.given == nullptr ? 0 : args.given[i];
       auto const now = timed && given == 0 ? nanoseconds_now() : given;

@@ -94,7 +94,7 @@ class PackedWriter {
     } else {
       draw(position);
     }
-    with_out(position, [&](auto* out) { copy_row(row_.data(), table_.dim, out, streams_); });
+    with_out(position, [&](auto* out) { copy_row<isa>(row_.data(), table_.dim, out, streams_); });
   }
 
   void pool(int64_t bag, BagRange const& range) {
@@ -106,7 +106,7 @@ class PackedWriter {
     }
     auto const mean = feature_.pooling == Pooling::kMean && count > 0;
     auto const scale = mean ? 1.0f / static_cast<float>(count) : 1.0f;
-    with_out(bag, [&](auto* out) { scale_row(sum_.data(), scale, table_.dim, out); });
+    with_out(bag, [&](auto* out) { scale_row<isa>(sum_.data(), scale, table_.dim, out); });
   }
 
   // Adds rows that follow each other, or one that is not in the table; returns the next position.
@@ -139,7 +139,7 @@ class PackedWriter {
       std::vector<decltype(zero)> drawn(row_.size());
       initialize_row(ScalarGroup{}, table_.eval_initializer, row_seed(table_), key, table_.dim,
                      drawn.data());
-      copy_row(drawn.data(), table_.dim, row_.data(), false);
+      copy_row<Isa::kPortable>(drawn.data(), table_.dim, row_.data(), false);
     });
   }
 

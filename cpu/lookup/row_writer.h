@@ -166,7 +166,7 @@ class RowWriter {
     if (slot == kMissingSlot) return put_off_->push_back(position_);
     auto const* const row = slot >= 0 ? rows_.at(slot) : initial_row(position_);
     if (row == nullptr) return fill_zeros(out, table_.dim);
-    copy_row(row, table_.dim, out, streams_);
+    copy_row<isa>(row, table_.dim, out, streams_);
   }
 
   // Adds the rows of positions up to `stop`: as many at once as follow each other with a row, or
@@ -241,7 +241,7 @@ class RowWriter {
     auto const scale = scale_of(count_);
     with_out(bag_, [&](auto* out) {
       if (count_ == 0) return fill_zeros(out, table_.dim);
-      scale_row(sum(), scale, table_.dim, out);
+      scale_row<isa>(sum(), scale, table_.dim, out);
     });
   }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cpu/loops/huge_pages.cc: large arrays are moved to pages of 2 MiB.
+// cpu/loops/huge_pages.cc: large arrays lie in pages of 2 MiB.
 #include "cpu/loops/huge_pages.h"
 
 #include "cpu/loops/row_ops.h"
@@ -9,8 +9,8 @@
 #ifdef __linux__
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <string>
@@ -51,23 +51,50 @@ class Progress {
   uint64_t tag_;
 };
 
+// The whole huge pages of an array.
+struct Pages {
+  Pages(void const* address, size_t bytes) {
+    static bool const is_allowed = allowed();
+    auto const begin = reinterpret_cast<uintptr_t>(address);
+    first = (begin + kHugePage - 1) / kHugePage;
+    auto const last = (begin + bytes) / kHugePage;
+    count = is_allowed && first < last ? last - first : 0;
+  }
+  void advise(size_t begin, size_t end, int advice) const {
+    madvise(reinterpret_cast<void*>((first + begin) * kHugePage), (end - begin) * kHugePage,
+            advice);
+  }
+
+  uintptr_t first;
+  size_t count;
+};
+
 }  // namespace
 
-void HugePages::prefer(void const* address, size_t bytes) {
-  auto const begin = reinterpret_cast<uintptr_t>(address);
-  auto const first = (begin + kHugePage - 1) / kHugePage;
-  auto const last = (begin + bytes) / kHugePage;
-  if (first >= last) return;
-  static bool const is_allowed = allowed();
-  if (!is_allowed) return;
-  Progress progress(begin, bytes);
+void begin_in_huge_pages(void const* address, size_t bytes) {
+  Pages const pages(address, bytes);
+  if (pages.count == 0) return;
+  pages.advise(0, pages.count, MADV_HUGEPAGE);
+  Progress(reinterpret_cast<uintptr_t>(address), bytes).set(pages.count);
+}
+
+void prefer_huge_pages(void const* address, size_t bytes) {
+  using Clock = std::chrono::steady_clock;
+  static std::atomic<Clock::rep> next{0};  // when a page may be moved again
+  Pages const pages(address, bytes);
+  if (pages.count == 0) return;
+  Progress progress(reinterpret_cast<uintptr_t>(address), bytes);
   if (!progress.is_known()) return progress.set(0);
   auto const done = progress.pages();
-  auto const pages = std::min(last - first - std::min(done, last - first), pages_left_);
-  if (pages == 0) return;
-  madvise(reinterpret_cast<void*>((first + done) * kHugePage), pages * kHugePage, kCollapse);
-  progress.set(done + pages);
-  pages_left_ -= pages;
+  if (done >= pages.count) return;
+  auto const start = Clock::now().time_since_epoch().count();
+  if (start < next.load(std::memory_order_relaxed)) return;
+  // Without MADV_COLLAPSE the system moves what is advised, in its own time.
+  if (done == 0) pages.advise(0, pages.count, MADV_HUGEPAGE);
+  pages.advise(done, done + 1, kCollapse);
+  progress.set(done + 1);
+  auto const end = Clock::now().time_since_epoch().count();
+  next.store(end + 19 * (end - start), std::memory_order_relaxed);
 }
 
 }  // namespace dynemb::cpu
@@ -76,7 +103,9 @@ void HugePages::prefer(void const* address, size_t bytes) {
 
 namespace dynemb::cpu {
 
-void HugePages::prefer(void const*, size_t) {}
+void begin_in_huge_pages(void const*, size_t) {}
+
+void prefer_huge_pages(void const*, size_t) {}
 
 }  // namespace dynemb::cpu
 
@@ -84,14 +113,14 @@ void HugePages::prefer(void const*, size_t) {}
 
 namespace dynemb::cpu {
 
-void HugePages::prefer(TableRef const& table) {
+void prefer_huge_pages(TableRef const& table) {
   auto const slots = size_t(table.local_buckets) * kBucketCapacity;
-  prefer(table.index, size_t(table.local_buckets * bucket_bytes(table.policy)));
+  prefer_huge_pages(table.index, size_t(table.local_buckets * bucket_bytes(table.policy)));
   if (table.values != nullptr) {
-    prefer(table.values, slots * size_t(bytes_of(table.value_type) * table.dim));
+    prefer_huge_pages(table.values, slots * size_t(bytes_of(table.value_type) * table.dim));
   }
   for (int s = 0; s < table.num_states; ++s) {
-    prefer(table.states[s], slots * size_t(bytes_of_state(table, s)));
+    prefer_huge_pages(table.states[s], slots * size_t(bytes_of_state(table, s)));
   }
 }
 

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "core/packed_row.h"
-#include "cpu/loops/row_sums.h"
+#include "cpu/loops/columns.h"
 
 #ifdef DYNEMB_X86
 #include <immintrin.h>
@@ -19,32 +19,32 @@ namespace dynemb::cpu {
 namespace detail {
 
 // As many integers as a vector of floats has.
-template <Isa isa>
+template <int width>
 struct IntegerVector {
-  typedef int32_t Type __attribute__((vector_size(sizeof(typename FloatVector<isa>::Type))));
+  typedef int32_t Type __attribute__((vector_size(width * 4)));
 };
 
-// Codes become 32-bit integers. Written for each set: a compiler makes one move of each code.
-template <Isa isa>
+// Codes become 32-bit integers. Written for AVX2 and AVX-512, whose vectors have 8 and 16 columns:
+// a compiler makes one move of each code.
+template <int width>
 struct Widen {
-  using Integers = typename IntegerVector<isa>::Type;
-  static constexpr auto kWidth = static_cast<int>(sizeof(Integers) / sizeof(int32_t));
+  using Integers = typename IntegerVector<width>::Type;
 
   static void bytes(uint8_t const* from, Integers* to) {
-    for (int i = 0; i < kWidth; ++i) (*to)[i] = from[i];
+    for (int i = 0; i < width; ++i) (*to)[i] = from[i];
   }
   static void signed_bytes(uint8_t const* from, Integers* to) {
-    for (int i = 0; i < kWidth; ++i) (*to)[i] = static_cast<int8_t>(from[i]);
+    for (int i = 0; i < width; ++i) (*to)[i] = static_cast<int8_t>(from[i]);
   }
   static void half_bytes(uint8_t const* from, Integers* to) {
-    for (int i = 0; i < kWidth; ++i) (*to)[i] = from[i / 2] >> i % 2 * 4 & 15;
+    for (int i = 0; i < width; ++i) (*to)[i] = from[i / 2] >> i % 2 * 4 & 15;
   }
 };
 
 #ifdef DYNEMB_X86
 template <>
-struct Widen<Isa::kAvx2> {
-  using Integers = IntegerVector<Isa::kAvx2>::Type;
+struct Widen<8> {
+  using Integers = IntegerVector<8>::Type;
 
   DYNEMB_AVX2 static void bytes(uint8_t const* from, Integers* to) {
     store(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<__m128i const*>(from))), to);
@@ -66,8 +66,8 @@ struct Widen<Isa::kAvx2> {
 };
 
 template <>
-struct Widen<Isa::kAvx512> {
-  using Integers = IntegerVector<Isa::kAvx512>::Type;
+struct Widen<16> {
+  using Integers = IntegerVector<16>::Type;
 
   DYNEMB_AVX512 static void bytes(uint8_t const* from, Integers* to) {
     store(_mm512_maskz_cvtepu8_epi32(kAll16, load(from)), to);
@@ -109,26 +109,34 @@ void float8_values(Integers const& codes, Floats* to) {
 }
 
 // Loads values of the columns from `column` on, an even one, without their scale.
-template <Isa isa, RowCode code, class Floats>
-void load_codes(uint8_t const* codes, int32_t column, Floats* to) {
+template <RowCode code, class Vector>
+void load_codes(uint8_t const* codes, int32_t column, Vector* to) {
+  constexpr auto kWidth = static_cast<int>(sizeof(Vector) / sizeof(float));
   auto const* const from = codes + code_offset(code, column);
-  typename IntegerVector<isa>::Type integers;
-  if constexpr (code == RowCode::kFloat8) {
-    Widen<isa>::bytes(from, &integers);
+  [[maybe_unused]] typename IntegerVector<kWidth>::Type integers;
+  if constexpr (kWidth == 1) {
+    *to = code_value<code>(*from);
+  } else if constexpr (code == RowCode::kFloat8) {
+    Widen<kWidth>::bytes(from, &integers);
     float8_values(integers, to);
   } else if constexpr (code == RowCode::kInt8) {
-    Widen<isa>::signed_bytes(from, &integers);
-    *to = __builtin_convertvector(integers, Floats);
+    Widen<kWidth>::signed_bytes(from, &integers);
+    *to = __builtin_convertvector(integers, Vector);
   } else {
-    Widen<isa>::half_bytes(from, &integers);
-    *to = __builtin_convertvector(integers - 8, Floats);
+    Widen<kWidth>::half_bytes(from, &integers);
+    *to = __builtin_convertvector(integers - 8, Vector);
   }
 }
 
+// How many columns vectors can have: they begin at even ones of those that share bytes.
+constexpr int32_t in_vectors(RowCode code, int32_t dim) {
+  return dim - dim % columns_of_byte(code);
+}
+
+// The last column of a row of `dim`, if it shares no byte.
 template <RowCode code>
-float column_value(uint8_t const* codes, int32_t column) {
-  uint32_t const byte = codes[code_offset(code, column)];
-  return code_value<code>(code == RowCode::kInt4 && column % 2 != 0 ? byte >> 4 : byte);
+float last_value(uint8_t const* codes, int32_t dim) {
+  return code_value<code>(codes[code_offset(code, dim - 1)]);
 }
 
 }  // namespace detail
@@ -142,51 +150,37 @@ inline float scale_of_row(uint8_t const* row) {
 // out = factor * the codes of a row.
 template <Isa isa, RowCode code>
 void unpack_row(uint8_t const* row, float factor, int32_t dim, float* out) {
-  using Vector = typename detail::FloatVector<isa>::Type;
-  constexpr auto kWidth = static_cast<int32_t>(sizeof(Vector) / sizeof(float));
   auto const* const codes = row + kScaleBytes;
-  auto const many = [&](auto vectors, int32_t column) {
+  auto const even = detail::in_vectors(code, dim);
+  for_each_columns<isa>(even, [&](auto columns) {
 #pragma GCC unroll 4
-    for (int v = 0; v < decltype(vectors)::value; ++v) {
-      auto const first = column + v * kWidth;
-      Vector values;
-      detail::load_codes<isa, code>(codes, first, &values);
-      detail::store_vector(factor * values, out + first);
+    for (int v = 0; v < columns.kVectors; ++v) {
+      typename decltype(columns)::Vector values;
+      detail::load_codes<code>(codes, columns.at(v), &values);
+      store_vector(factor * values, out + columns.at(v));
     }
-  };
-  detail::for_each_column<Vector>(dim, many, [&](int32_t column) {
-    out[column] = factor * detail::column_value<code>(codes, column);
   });
+  if (even < dim) out[even] = factor * detail::last_value<code>(codes, dim);
 }
 
 // sum += factors[0] * the codes of rows[0], and so on, in this order for each column.
 template <Isa isa, RowCode code>
 void add_packed_rows(uint8_t const* const* rows, float const* factors, int count, int32_t dim,
                      float* sum) {
-  using Vector = typename detail::FloatVector<isa>::Type;
-  constexpr auto kWidth = static_cast<int32_t>(sizeof(Vector) / sizeof(float));
-  auto const many = [&](auto vectors, int32_t column) {
-    constexpr auto kVectors = decltype(vectors)::value;
-    Vector sums[kVectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) detail::load_vector(sum + column + v * kWidth, &sums[v]);
+  auto const even = detail::in_vectors(code, dim);
+  change_columns<isa>(even, sum, [&](auto const& columns, auto* sums) {
     for (int r = 0; r < count; ++r) {
-      auto const* const codes = rows[r] + kScaleBytes;
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) {
-        Vector values;
-        detail::load_codes<isa, code>(codes, column + v * kWidth, &values);
+      for (int v = 0; v < columns.kVectors; ++v) {
+        auto values = sums[v];
+        detail::load_codes<code>(rows[r] + kScaleBytes, columns.at(v), &values);
         sums[v] += factors[r] * values;
       }
     }
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) detail::store_vector(sums[v], sum + column + v * kWidth);
-  };
-  detail::for_each_column<Vector>(dim, many, [&](int32_t column) {
-    for (int r = 0; r < count; ++r) {
-      sum[column] += factors[r] * detail::column_value<code>(rows[r] + kScaleBytes, column);
-    }
   });
+  for (int r = 0; even < dim && r < count; ++r) {
+    sum[even] += factors[r] * detail::last_value<code>(rows[r] + kScaleBytes, dim);
+  }
 }
 
 }  // namespace dynemb::cpu

@@ -7,9 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "core/macros.h"
 #include "core/row.h"
-#include "cpu/loops/isa.h"
+#include "cpu/loops/columns.h"
 
 #ifdef DYNEMB_X86
 #include <xmmintrin.h>
@@ -80,10 +79,9 @@ void prefetch_states(TableRef const& table, int64_t slot) {
   }
 }
 
-template <class O>
+template <Isa isa, class O>
 void scale_row(float const* sum, float factor, int32_t dim, O* out) {
-  DYNEMB_INDEPENDENT
-  for (int32_t i = 0; i < dim; ++i) from_float(factor * sum[i], out + i);
+  map_columns<isa>(sum, dim, out, [&](auto* values) { *values *= factor; });
 }
 
 template <class O>
@@ -116,11 +114,10 @@ inline void end_streams() {
 #endif
 }
 
-template <class V, class O>
+template <Isa isa, class V, class O>
 void copy_row(V const* row, int32_t dim, O* out, bool streams) {
   if (streams && stream_row(row, dim, out)) return;
-  DYNEMB_INDEPENDENT
-  for (int32_t i = 0; i < dim; ++i) from_float(to_float(row[i]), out + i);
+  map_columns<isa>(row, dim, out, [](auto*) {});
 }
 
 }  // namespace dynemb::cpu

@@ -12,22 +12,21 @@
 namespace dynemb::cpu {
 
 // But for the index and the places, which the call on the index part has.
-inline void prefer_pages(HugePages& pages, TableRef const& table, TierRef const& tier) {
+inline void prefer_pages(TableRef const& table, TierRef const& tier) {
   auto const frames = first_spill_row(tier, table), rows = frames + tier.spill_rows;
-  pages.prefer(tier.owners, size_t{4} * size_t(frames));
-  pages.prefer(table.values, size_t(rows * row_bytes_of(table)));
+  prefer_huge_pages(tier.owners, size_t{4} * size_t(frames));
+  prefer_huge_pages(table.values, size_t(rows * row_bytes_of(table)));
   for (int s = 0; s < table.num_states; ++s) {
-    pages.prefer(table.states[s], size_t{4} * size_t(rows * table.state_width[s]));
+    prefer_huge_pages(table.states[s], size_t{4} * size_t(rows * table.state_width[s]));
   }
-  pages.prefer(tier.homes, size_t(table.local_buckets * kBucketCapacity * tier.record_bytes));
+  prefer_huge_pages(tier.homes, size_t(table.local_buckets * kBucketCapacity * tier.record_bytes));
 }
 
 // Requests huge pages for the arrays of all tables of a call.
 template <class Args>
 void prefer_pages(Args const& args) {
-  HugePages pages;
   for (int32_t t = 0; t < args.num_tables; ++t) {
-    prefer_pages(pages, args.tables[t].table, args.tables[t].tier);
+    prefer_pages(args.tables[t].table, args.tables[t].tier);
   }
 }
 

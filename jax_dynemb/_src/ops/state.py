@@ -28,6 +28,8 @@ from jax_dynemb._src.ops.tier_state import (
 from jax_dynemb._src.shown import Shown
 from jax_dynemb._src.spec import TableSpec
 
+_HUGE_PAGE = 1 << 21  # bytes
+
 
 @functools.partial(
     jax.tree_util.register_dataclass,
@@ -104,14 +106,14 @@ def empty_arrays(
     buckets = sum(table.local_buckets for table in tables)
     slots = sum(table.device_rows for table in tables)
     states = {
-        name: jnp.zeros((slots, *spec.shape), spec.array_dtype)
+        name: repeated(jnp.zeros(spec.shape, spec.array_dtype), slots)
         for name, spec in first.states.items()
     }
     pairs = zip(tables, seeds, strict=True)
     counters = [_first_counters(table, seed, run) for table, seed in pairs]
     return TableState(
         index=empty_index(buckets, first.index_words),
-        values=jnp.zeros((slots, width), dtype),
+        values=repeated(jnp.zeros(width, dtype), slots),
         optimizer=states,
         counters=counters[0] if len(counters) == 1 else jnp.concatenate(counters),
         extra=first.optimizer.extra(first.dim),
@@ -246,7 +248,26 @@ def empty_index(
     is_key = (column >= 0) & (column % constants["slot_words"] < 2)
     is_key &= jnp.arange(words) < end
     bucket = jnp.where(is_key, jnp.uint32(0xFFFFFFFF), jnp.uint32(0))
-    return jnp.broadcast_to(bucket, (num_buckets, words))
+    return repeated(bucket, num_buckets)
+
+
+def repeated(row: jax.Array, count: int) -> jax.Array:
+    """Returns [count, ...], equal rows; on a CPU a large array is in huge pages.
+
+    XLA writes an array before anyone can choose its pages (cpu/loops/huge_pages.h).
+    """
+    shape = (count, *row.shape)
+
+    def plain(row: jax.Array) -> jax.Array:
+        return jnp.broadcast_to(row, shape)
+
+    def in_huge_pages(row: jax.Array) -> jax.Array:
+        result = jax.ShapeDtypeStruct(shape, row.dtype)
+        return _ffi.call("repeat_row", [result], [row], {})[0]
+
+    if count * row.nbytes < _HUGE_PAGE:
+        return plain(row)
+    return jax.lax.platform_dependent(row, cpu=in_huge_pages, default=plain)
 
 
 def states_of_rows(
