@@ -172,10 +172,8 @@ def one_device() -> tuple[jde.Tables, Any, list[Any]]:
 @pytest.mark.parametrize(
     ("devices", "pooled"),
     [
-        (1, "auto"),
-        (2, "auto"),
-        (4, "sums"),
-        (8, "rows"),
+        (2, "sums"),
+        (4, "rows"),
     ],
 )
 def test_every_operation(devices, pooled):
@@ -375,18 +373,6 @@ def test_a_restore_into_other_sizes_and_types(tmp_path):
         assert_same_rows(export(other, restored.tree, name), export(coll, state, name))
 
 
-@pytest.mark.slow
-def test_serving_tables_and_files(tmp_path):
-    coll = jde.Tables(tables(), mesh=mesh_of(2))
-    state, _ = trained(coll)
-    alone, frozen = jde.export.frozen(coll, state)
-    for name in coll.tables:
-        rows, want = export(alone, frozen, name), export(coll, state, name)
-        assert rows.keys() == want.keys()
-        for key, row in rows.items():
-            np.testing.assert_array_equal(row.values, want[key].values)
-
-
 # ---- programs --------------------------------------------------------------------
 
 
@@ -401,7 +387,7 @@ def test_a_step_is_in_place_and_has_as_many_calls_as_one_of_a_table():
         state, own = coll.init(0), {n: ids[n] for n in some}
         assert len(state) == 1
         assert_in_place(step, state, own)
-        text = step.lower(state, own).compile().as_text()
+        text: Any = step.lower(state, own).compile().as_text()
         calls = text.count("custom-call(")
         found.append((collectives(text), calls, len(jax.tree.leaves(state))))
     assert found[0] == found[1] and found[0][1] > 0
