@@ -22,9 +22,12 @@ Find = Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Found]
 
 def is_mapped(ids: Mapping[str, Any], weights: Mapping[str, Any]) -> bool:
     """Whether ``vmap`` runs over the ids of a call, or over their weights."""
-    leaves = [x for x in jax.tree.leaves((ids, weights)) if isinstance(x, Tracer)]
     # The class is not public in JAX; tests/table/test_mapped.py is of its name.
-    return any(type(x).__name__ == "BatchTracer" for x in leaves)
+    return any(
+        isinstance(x, Tracer) and type(x).__name__ == "BatchTracer"
+        for given in (*ids.values(), *weights.values())
+        for x in (vars(given).values() if isinstance(given, Jagged) else (given,))
+    )
 
 
 def find_mapped(
