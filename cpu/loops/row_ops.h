@@ -36,12 +36,22 @@ void prefetch_line(char const* address) {
   __builtin_prefetch(address, 0, cache == Cache::kFirst ? 3 : kSecondCache);
 }
 
+// Whether rows of so many bytes begin and end within lines, one after the other, so that they may
+// touch a line more than they fill.
+constexpr bool straddles(int64_t bytes) {
+  return (bytes & (kLineBytes - 1)) != 0 && (bytes & (bytes - 1)) != 0;
+}
+
 template <Cache cache>
 void prefetch_bytes(void const* address, int64_t bytes) {
   auto const* const first = static_cast<char const*>(address);
 #pragma GCC unroll 4
   for (int64_t offset = 0; offset < bytes; offset += kLineBytes) {
     prefetch_line<cache>(first + offset);
+    keep_prefetches();
+  }
+  if (straddles(bytes)) {
+    prefetch_line<cache>(first + bytes - 1);
     keep_prefetches();
   }
 }
@@ -57,7 +67,7 @@ void with_prefetch(int64_t bytes, Body const& body) {
       keep_prefetches();
     });
   };
-  switch (bytes) {
+  switch (bytes < kLineBytes && !straddles(bytes) ? kLineBytes : bytes) {
     case 1 * kLineBytes:
       return with_lines(std::integral_constant<int, 1>{});
     case 2 * kLineBytes:
