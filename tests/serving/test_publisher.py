@@ -9,6 +9,7 @@ import json
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import jax_dynemb as jde
@@ -371,3 +372,23 @@ def test_inside_jit_it_says_where_it_belongs(tmp_path):
     publisher = jde.serving.Publisher(coll, tmp_path)
     with publisher, pytest.raises(TypeError, match="cannot stand inside jax.jit"):
         jax.jit(lambda state: publisher.step(state))(coll.init(0))
+
+
+def test_tensor_trains_send_their_cores(tmp_path):
+    train = jde.TTConfig("t", 900, 6, [4, 5], optimizer=optax.sgd(0.1))
+    hashed = jde.TableConfig("a", 8, 1024, log_removed=4096)
+    coll = jde.Tables([train, hashed])
+    state, ids = coll.init(0), {n: jde.ids(np.arange(60)[:, None]) for n in "t"}
+    ids["a"] = jde.ids(np.arange(60))
+    with jde.serving.Publisher(coll, tmp_path, snapshot_every=2) as publisher:
+        for value in range(4):
+            state = step_of(coll)(state, ids, float(value))
+            publisher.step(state, {"w": jnp.ones(2)})
+            publisher.flush()
+    served = jde.serving.Subscriber(tmp_path, jde.Tables([train, hashed]), interval=0)
+    assert list(served.version().dense) == ["w"]
+    want, got = coll.find(state, ids)[0], served.find(ids)
+    for name in "ta":
+        np.testing.assert_array_equal(got[name], want[name])
+    with pytest.raises(ValueError, match="all tables are tensor trains"):
+        jde.serving.Publisher(jde.Tables([train]), tmp_path / "other")

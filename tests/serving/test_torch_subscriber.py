@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import optax
 import pytest
 
 import jax_dynemb as jde
@@ -45,3 +46,19 @@ def test_pytorch_reads_the_rows_of_each_part(tmp_path, monkeypatch, dtype, rtol)
                 near = np.abs(found[name].numpy() - want) <= bound
                 assert near[stored].all()
                 assert (found[name].numpy()[~stored] == 0).all()
+
+
+def test_pytorch_reads_the_cores_of_a_tensor_train(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(TORCH), *sys.path])
+    import jax_dynemb_torch  # noqa: PLC0415 (it lies in this repository)
+
+    train = jde.TTConfig("t", 900, 6, [4, 5], optimizer=optax.sgd(0.1))
+    coll = jde.Tables([train, jde.TableConfig("a", 8, 1024, log_removed=64)])
+    state = coll.init(0)
+    with jde.serving.Publisher(coll, tmp_path) as publisher:
+        publisher.step(state)
+    bag = jax_dynemb_torch.Subscriber(tmp_path, interval=0).version().tensor_trains["t"]
+    ids = np.arange(900)[:, None]
+    want = coll.find(state, {"t": jde.ids(ids)})[0]["t"]
+    found = bag(torch.from_numpy(ids)).detach()
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)

@@ -21,6 +21,7 @@ from jax_dynemb._src.engines.shard import (
     counter_values,
     to_host,
 )
+from jax_dynemb._src.files.integrity import train_path
 from jax_dynemb._src.rows import check_ancestor
 from jax_dynemb._src.table import (
     Mark,
@@ -29,6 +30,7 @@ from jax_dynemb._src.table import (
     log_head,
     read_log_since,
 )
+from jax_dynemb._src.tt import to_torch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,14 +80,13 @@ def capture(
         ]
         for name, mark in marks.items()
     }
-    return Captured(
-        step, time.time(), counted(coll, state), changed, copied_dense(dense)
-    )
+    small = counted(coll, state)
+    return Captured(step, time.time(), small, changed, copied_dense(coll, state, dense))
 
 
 def counted(coll: Tables, state: States) -> States:
     """Copies what says how far tables are; a state that has no rows."""
-    arrays = {coll.state_name(name) for name in coll.tables}
+    arrays = {coll.state_name(name) for name in hash_tables(coll)}
     small = copied(
         {name: (state[name].counters, state[name].removed) for name in arrays}
     )
@@ -105,13 +106,25 @@ def counted(coll: Tables, state: States) -> States:
     }
 
 
-def copied_dense(dense: Any) -> dict[str, Any]:
-    """Copies the arrays of a pytree, by path."""
+def hash_tables(coll: Tables) -> list[str]:
+    """Lists the tables that have rows: all but tensor trains."""
+    return list(coll.engine.catalog.dynamic)
+
+
+def copied_dense(coll: Tables, state: States, dense: Any) -> dict[str, Any]:
+    """Copies the arrays of a pytree, by path, and tensor trains as PyTorch has them."""
     leaves = jax.tree.leaves_with_path(dense)
     named = {
         jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves
     }
-    return copied(named) if named else {}
+    arrays: dict[str, Any] = dict(copied(named)) if named else {}
+    for name in coll.tables.keys() - set(hash_tables(coll)):
+        cores = copied(state[name].cores)
+        # The numbers beside the cores follow from the config.
+        fields = to_torch(coll.tables[name], ())
+        fields |= {f"core_{t}": core for t, core in enumerate(cores)}
+        arrays |= {train_path(name, field): x for field, x in fields.items()}
+    return arrays
 
 
 @dataclasses.dataclass(frozen=True)

@@ -108,7 +108,7 @@ def write_snapshot(
     dense: Mapping[str, Any],
 ) -> Part:
     """Writes whole tables of a state, as the begin of a history."""
-    found = {name: live_table(coll, state, name) for name in coll.tables}
+    found = {name: live_table(coll, state, name) for name in marks}
     tables = {
         name: {"rows": found[name].rows, "mark": mark.to_json()}
         for name, mark in marks.items()
@@ -150,10 +150,9 @@ def _joined(
         for each in segments
         if name in each.files
     )
-    series = Series(
-        header, deltas, header.tensor("keys").shape[0], coll.tables[name].dim
-    )
-    schema = Schema.of(coll.tables[name], series.step or 0)
+    config = coll.engine.catalog.dynamic[name]
+    series = Series(header, deltas, header.tensor("keys").shape[0], config.dim)
+    schema = Schema.of(config, series.step or 0)
     mark = Mark.from_json(last.tables[name]["mark"])
     stored = stored_series(series)
     counters = {**stored.counters, "clock": mark.clock - 1}

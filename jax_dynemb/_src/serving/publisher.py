@@ -23,6 +23,7 @@ from jax_dynemb._src.serving.capture import (
     continues,
     copied_dense,
     counted,
+    hash_tables,
     mark_of,
 )
 from jax_dynemb._src.serving.folder import (
@@ -89,7 +90,7 @@ class Publisher:
         self._folder = Path(to)
         self._lease = Lease(self._folder)
         self._calls = self._skipped = self._segments = 0
-        self._rooms = {name: _FIRST_ROOM for name in coll.tables}
+        self._rooms = {name: _FIRST_ROOM for name in hash_tables(coll)}
         self._marks: dict[str, Mark] | None = None
         self._rows_behind = self._segments_behind = 0
         self._base: Part | None = None
@@ -198,7 +199,7 @@ class Publisher:
     def _publish(self, state: States, dense: Any, step: int) -> bool:
         collection_of("Publisher.step", self._coll, state)
         check_values(state, "Publisher.step")
-        for name in self._coll.tables:
+        for name in hash_tables(self._coll):
             found = state[self._coll.state_name(name)].index.shape[0]
             if found != (self._coll.hash_engine.buckets(name) or found):
                 raise ValueError(
@@ -229,7 +230,7 @@ class Publisher:
         """Reads where the folder ends; None unless the state comes out of that."""
         self._base, last = newest(self._folder)
         self._last = last
-        if last is None or set(last.tables) != set(self._coll.tables):
+        if last is None or set(last.tables) != set(hash_tables(self._coll)):
             return None
         now = counted(self._coll, state)
         marks = {n: Mark.from_json(each["mark"]) for n, each in last.tables.items()}
@@ -244,7 +245,7 @@ class Publisher:
         coll, now = self._coll, counted(self._coll, state)
         for name in coll.tables:
             check_whole(coll, state, name)
-        marks = {name: mark_of(coll, now, name, None) for name in coll.tables}
+        marks = {name: mark_of(coll, now, name, None) for name in hash_tables(coll)}
         part = write_snapshot(
             self._folder,
             self._lease,
@@ -254,7 +255,7 @@ class Publisher:
             marks,
             self._dtype,
             step,
-            copied_dense(dense),
+            copied_dense(coll, state, dense),
         )
         self._base = self._last = part
         self._marks, self._snapshot_due = marks, False
@@ -338,12 +339,12 @@ def _check(coll: Any, every: Any, dtype: Any, snapshot_every: Any, keep: Any) ->
             raise ValueError(f"Publisher: {name}={value!r} must be a number above 0.")
     if dtype not in _DTYPES:
         raise ValueError(f"Publisher: dtype must be one of {_DTYPES}, not {dtype!r}.")
-    for name, config in coll.tables.items():
-        if getattr(config, "log_removed", None) is None:
-            raise ValueError(
-                f"Publisher: table '{name}' is a tensor train. Publish the other "
-                "tables, and its cores as dense=coll.state of it."
-            )
+    if not hash_tables(coll):
+        raise ValueError(
+            "Publisher: all tables are tensor trains. Save their cores, which are "
+            "small: np.savez(path, **jde.tt.to_torch(config, state[name]))."
+        )
+    for name, config in coll.engine.catalog.dynamic.items():
         if not config.log_removed:
             raise ValueError(
                 f"Publisher: table '{name}' has no log of removed keys, so nothing "

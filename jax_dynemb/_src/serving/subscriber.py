@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import threading
 import time
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from jax_dynemb._src.engines import States
@@ -28,6 +30,7 @@ from jax_dynemb._src.files.integrity import (
     read_header,
     read_part,
     segment_path,
+    split_dense,
     verify,
 )
 from jax_dynemb._src.files.safetensors import read_tensor, rows_of, safetensors
@@ -201,17 +204,13 @@ class Subscriber:
     def _load(self, wait: float) -> None:
         until = time.monotonic() + wait
         while True:
-            base = newest(self._folder)[0] if self._folder.is_dir() else None
-            if base is not None:
-                try:
-                    path = base.path / TABLES
-                    states = [
-                        safetensors(path, self._coll, quiet=True).state
-                        for _ in range(2)
-                    ]
+            try:
+                base = newest(self._folder)[0] if self._folder.is_dir() else None
+                if base is not None:
+                    states = [self._tables_in(base) for _ in range(2)]
                     break
-                except FileNotFoundError:
-                    continue  # removed as an old one
+            except FileNotFoundError:
+                continue  # removed as an old one
             if time.monotonic() >= until:
                 raise FileNotFoundError(
                     f"{self._folder} has no snapshot: start the publisher, which "
@@ -222,8 +221,16 @@ class Subscriber:
         self._waits_for_standby = []
         self._serve(base, states)
 
+    def _tables_in(self, snapshot: Part) -> States:
+        names = list(self._coll.engine.catalog.dynamic)
+        path = snapshot.path / TABLES
+        return safetensors(path, self._coll, tables=names, quiet=True).state
+
     def _serve(self, part: Part, states: list[States]) -> None:
-        version = Version(part.number, part.step, part.time, _dense(part))
+        dense, trains = split_dense(_dense(part))
+        for name in trains.keys() & self._coll.tables.keys():
+            states[0] = states[0] | {name: _with_cores(states[0][name], trains[name])}
+        version = Version(part.number, part.step, part.time, dense)
         with self._reading:
             self._part, self._states, self._version = part, states, version
 
@@ -233,14 +240,14 @@ class Subscriber:
         """Reads the changes of all tables, compared with their checksums."""
         found = {}
         for name in part.files:
-            if name not in self._coll.tables:
+            if name not in self._coll.engine.catalog.dynamic:
                 continue
             header = read_delta_header(delta_path(part.path, name))
             if header.link != part.files[name]:
                 raise DamagedFileError(header.path, "it is of another segment")
             verify(header)
             keys = read_tensor(header, "keys")
-            rows = rows_of(header, np.arange(len(keys)), self._coll.tables[name].dim)
+            rows = rows_of(header, np.arange(len(keys)), self._dim(name))
             scores = np.ones(len(keys), np.uint64)
             removed = read_tensor(header, "removed")
             found[name] = [
@@ -271,9 +278,12 @@ class Subscriber:
             )
         return new
 
+    def _dim(self, name: str) -> int:
+        return self._coll.engine.catalog.dynamic[name].dim
+
     def _check_rows(self, part: Part, state: States) -> None:
         for name in part.files:
-            if name not in self._coll.tables:
+            if name not in self._coll.engine.catalog.dynamic:
                 continue
             held = counter_values(self._coll.hash_engine.counted(state, name))["rows"]
             if held != part.tables[name]["rows"]:
@@ -282,6 +292,14 @@ class Subscriber:
                     f"{part.tables[name]['rows']} are published: declare it with the "
                     "capacity of the publisher's."
                 )
+
+
+def _with_cores(state: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Returns the state of a tensor train with other cores, where its own are."""
+    cores = [arrays[f"core_{t}"] for t in range(len(state.cores))]
+    pairs = zip(cores, state.cores, strict=True)
+    placed = tuple(jax.device_put(new, old.sharding) for new, old in pairs)
+    return dataclasses.replace(state, cores=placed)
 
 
 def _dense(part: Part) -> dict[str, np.ndarray]:

@@ -25,9 +25,11 @@ from jax_dynemb_torch._integrity import (
     numbers_in,
     read_part,
     segment_path,
+    split_dense,
 )
 from jax_dynemb_torch._safetensors import open_file
 from jax_dynemb_torch._snapshot import Snapshot
+from jax_dynemb_torch._tensor_train import TTEmbeddingBag
 
 # With so many newer rows, as a share of the table, a newer snapshot is loaded.
 _MOST_OVERLAY = 0.25
@@ -43,6 +45,7 @@ class Version:
       time: seconds since 1970, when the publisher copied the rows.
       collection: the tables.
       dense: tensors by path, of the same moment.
+      tensor_trains: by table.
     """
 
     number: int
@@ -50,6 +53,7 @@ class Version:
     time: float
     collection: EmbeddingBagCollection
     dense: Mapping[str, torch.Tensor]
+    tensor_trains: Mapping[str, TTEmbeddingBag]
 
     def age(self) -> float:
         """Seconds since the rows were copied."""
@@ -199,15 +203,15 @@ class Subscriber:
     def _load(self, wait: float) -> None:
         until = time.monotonic() + wait
         while True:
-            base = newest(self._folder)[0] if self._folder.is_dir() else None
-            if base is not None:
-                try:
+            try:
+                base = newest(self._folder)[0] if self._folder.is_dir() else None
+                if base is not None:
                     tables = base.path / TABLES
                     collection = EmbeddingBagCollection(tables, **self._options)
                     self._serve(base, collection.to(self._device))
                     break
-                except FileNotFoundError:
-                    continue  # removed as an old one
+            except FileNotFoundError:
+                continue  # removed as an old one
             if time.monotonic() >= until:
                 raise FileNotFoundError(
                     f"{self._folder} has no snapshot: start the publisher, which "
@@ -218,9 +222,9 @@ class Subscriber:
         self._loaded += 1
 
     def _serve(self, part: Part, collection: EmbeddingBagCollection) -> None:
-        version = Version(
-            part.number, part.step, part.time, collection, self._dense(part)
-        )
+        dense, trains = split_dense(self._dense(part))
+        modules = {name: TTEmbeddingBag(arrays) for name, arrays in trains.items()}
+        version = Version(part.number, part.step, part.time, collection, dense, modules)
         # A lookup reads this one attribute once, so it has one version.
         self._version, self._part = version, part
 

@@ -31,6 +31,8 @@ from .publication import part_fields as part_fields
 from .publication import read_part as read_part
 from .publication import segment_path as segment_path
 from .publication import snapshot_path as snapshot_path
+from .publication import split_dense as split_dense
+from .publication import train_path as train_path
 from .side_file import FIX as FIX
 from .side_file import NAME as NAME
 from .side_file import Entry as Entry

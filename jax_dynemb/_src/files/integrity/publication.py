@@ -22,6 +22,7 @@ from .errors import DamagedFileError
 from .json import FORMAT_VERSION, Fields, check_version, read_json
 
 _NAME = "publication.json"
+_TRAINS = "tensor_trains"
 TABLES = "tables"
 DENSE = "dense.safetensors"
 
@@ -69,6 +70,23 @@ def segment_path(folder: Path, number: int) -> Path:
 def delta_path(segment: Path, table: str) -> Path:
     """Returns where a segment has the changes of a table."""
     return segment / f"{table}.delta-000001.safetensors"
+
+
+def train_path(table: str, field: str) -> str:
+    """Returns what an array of a tensor train is called beside the dense ones."""
+    return f"{_TRAINS}/{table}/{field}"
+
+
+def split_dense(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Separates dense arrays from those of tensor trains, by table and field."""
+    dense, trains = {}, {}
+    for name, array in arrays.items():
+        if name.startswith(f"{_TRAINS}/"):
+            table, _, field = name.removeprefix(f"{_TRAINS}/").rpartition("/")
+            trains.setdefault(table, {})[field] = array
+        else:
+            dense[name] = array
+    return dense, trains
 
 
 def numbers_in(folder: Path, kind: str) -> list[int]:
