@@ -59,6 +59,6 @@ def test_pytorch_reads_the_cores_of_a_tensor_train(tmp_path, monkeypatch):
         publisher.step(state)
     bag = jax_dynemb_torch.Subscriber(tmp_path, interval=0).version().tensor_trains["t"]
     ids = np.arange(900)[:, None]
-    want = coll.find(state, {"t": jde.ids(ids)})[0]["t"]
+    want = np.asarray(coll.find(state, {"t": jde.ids(ids)})[0]["t"])[:, 0]
     found = bag(torch.from_numpy(ids)).detach()
     np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
