@@ -309,9 +309,10 @@ def test_a_smaller_replica_is_refused_and_serves_on(tmp_path):
             run.step()
         run.publish(publisher)
         publisher.flush()
-        with pytest.raises(ValueError, match="capacity of the publisher's"):
-            served.update()
-        assert served.version().number == 1
+        for _ in range(2):
+            with pytest.raises(ValueError, match="capacity of the publisher's"):
+                served.update()
+            assert served.version().number == 1
 
 
 @pytest.mark.parametrize("sharding", ["row_wise", "replicated", "table_wise"])

@@ -15,6 +15,7 @@ from .chain import read_table_header as read_table_header
 from .chain import table_of_delta as table_of_delta
 from .errors import DEFAULT_FIX as DEFAULT_FIX
 from .errors import DamagedFileError as DamagedFileError
+from .follower import Follower as Follower
 from .json import FORMAT_VERSION as FORMAT_VERSION
 from .json import Fields as Fields
 from .json import check_version as check_version
