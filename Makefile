@@ -87,7 +87,7 @@ torch-test: $(TORCH_VENV)/.installed ## the tests of jax_dynemb_torch, in an env
 torch-interop: install ## the tests with PyTorch and the libraries of examples/recipes, in the environment that has JAX
 	$(VENV)/bin/python -m pip install -q "$(TORCH)" "jax-dynemb[recipes]"
 	$(VENV)/bin/python -P -m pytest -q tests/torchrec/test_torch.py tests/nnx/test_tt_embedding_bag.py \
-	  tests/serving/test_torch_subscriber.py tests/examples/test_recipes.py
+	  tests/publishing/test_torch_subscriber.py tests/examples/test_recipes.py
 
 # ---- the environment ----------------------------------------------------------------------------
 

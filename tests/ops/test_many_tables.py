@@ -65,7 +65,7 @@ def test_too_many_features_of_one_table():
 
 
 def test_call_batches_hold_everything_once():
-    tables = [jde.TableConfig(f"t{i}", 4, 256) for i in range(150)]
+    tables = [TableSpec.of(jde.TableConfig(f"t{i}", 4, 256)) for i in range(150)]
     rng = np.random.default_rng(0)
     table_of = [f"t{i}" for i in rng.integers(0, 150, 700)]
     cut = list(call_batches(tables, table_of))

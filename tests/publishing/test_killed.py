@@ -6,7 +6,7 @@ import pytest
 
 import jax_dynemb as jde
 from processes import NIGHTLY, counts_of
-from serving import kill_serving
+from publishing import kill_serving
 
 KILLS = 1000 if NIGHTLY else 16
 

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import jax_dynemb as jde
-from serving.test_publisher import IDS, Training, tables
+from publishing.test_publisher import IDS, Training, tables
 
 torch = pytest.importorskip("torch")
 TORCH = Path(__file__).resolve().parents[2] / "jax_dynemb_torch/src"
