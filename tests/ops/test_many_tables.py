@@ -9,6 +9,7 @@ import pytest
 import jax_dynemb as jde
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.ops.call_batches import call_batches
+from jax_dynemb._src.spec import TableSpec
 from support import Twins
 
 LIMITS = _ffi.constants()
