@@ -13,7 +13,7 @@ from .publication import Part, newest, numbers_in, read_part, segment_path
 
 
 class Follower:
-    """What subscribers of all frameworks do alike, in a thread of its own.
+    """Does what subscribers of all frameworks do alike, in a thread of its own.
 
     Subclasses take a snapshot or a segment over, whole or not at all, and set
     ``_version``, which has number, step and ``age()``. FileNotFoundError of theirs
