@@ -5,6 +5,7 @@
 import dataclasses
 import functools
 import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ import optax
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb._src.files.integrity import newest, numbers_in
+from jax_dynemb._src.files.integrity import follower, newest, numbers_in, read_part
 from meshes import mesh_of
 
 IDS = 3000
@@ -393,3 +394,33 @@ def test_tensor_trains_send_their_cores(tmp_path):
         np.testing.assert_array_equal(got[name], want[name])
     with pytest.raises(ValueError, match="all tables are tensor trains"):
         jde.serving.Publisher(jde.Tables([train]), tmp_path / "other")
+
+
+def test_a_part_that_goes_while_it_is_read_is_no_damage(tmp_path, monkeypatch):
+    coll = tables()
+    run = Training(coll)
+    with jde.serving.Publisher(coll, tmp_path) as publisher:
+        run.publish(publisher)
+        served = jde.serving.Subscriber(tmp_path, tables(), interval=0)
+        run.step()
+        run.publish(publisher)
+        publisher.flush()
+
+    def removed(path):
+        (path / "publication.json").unlink()
+        try:
+            return read_part(path)
+        finally:
+            shutil.rmtree(path)
+
+    monkeypatch.setattr(follower, "read_part", removed)
+    assert served.update() == 0 and served.version().number == 1
+
+
+def test_old_parts_that_a_killed_publisher_left_are_removed(tmp_path):
+    (tmp_path / "removed-segment-000000000001").mkdir()
+    coll = tables()
+    run = Training(coll)
+    with jde.serving.Publisher(coll, tmp_path) as publisher:
+        run.publish(publisher)
+    assert not list(tmp_path.glob("removed-*"))

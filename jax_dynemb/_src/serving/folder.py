@@ -51,6 +51,9 @@ except ImportError:  # not a POSIX system
     fcntl = None
 
 
+_REMOVED = "removed-"  # of names that no reader looks for
+
+
 class Lease:
     """Holds a folder for one publisher: a lock, and a token that each write compares.
 
@@ -256,12 +259,15 @@ def _write_dense(folder: Path, captured: Captured) -> None:
 
 def remove_old(folder: Path, keep: int) -> None:
     """Removes parts that no subscriber needs: those before the last few snapshots."""
+    for left in folder.glob(f"{_REMOVED}*"):  # by a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
     snapshots = numbers_in(folder, "snapshot")
     if len(snapshots) <= keep:
         return
     oldest = snapshots[-keep]
-    for number in snapshots[:-keep]:
-        shutil.rmtree(snapshot_path(folder, number), ignore_errors=True)
-    for number in numbers_in(folder, "segment"):
-        if number <= oldest:
-            shutil.rmtree(segment_path(folder, number), ignore_errors=True)
+    old = [snapshot_path(folder, number) for number in snapshots[:-keep]]
+    segments = numbers_in(folder, "segment")
+    old += [segment_path(folder, number) for number in segments if number <= oldest]
+    for path in old:  # all of it at once, since a reader may be there
+        removed = path.rename(path.with_name(_REMOVED + path.name))
+        shutil.rmtree(removed, ignore_errors=True)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from .errors import DamagedFileError
 from .publication import Part, newest, numbers_in, read_part, segment_path
 
 
@@ -118,7 +119,8 @@ class Follower:
             if part.previous != self._part.token:  # of another history
                 return self._load_newer(self._part.number)
             self._take_segment(part)
-        except FileNotFoundError:
+        except (FileNotFoundError, DamagedFileError) as error:
+            _check_removed(error)
             return self._load_newer(self._part.number)
         self._part = part
         self._segments += 1
@@ -142,8 +144,9 @@ class Follower:
                 if base is not None:
                     self._take_snapshot(base)
                     break
-            except FileNotFoundError:
-                continue  # removed as an old one
+            except (FileNotFoundError, DamagedFileError) as error:
+                _check_removed(error)
+                continue
             if time.monotonic() >= until:
                 raise FileNotFoundError(
                     f"{self._folder} has no snapshot: start the publisher, which "
@@ -152,3 +155,9 @@ class Follower:
             time.sleep(0.05)
         self._part = self._base = base
         self._snapshots += 1
+
+
+def _check_removed(error: Exception) -> None:
+    """Raises damage again, unless the part went while it was read."""
+    if isinstance(error, DamagedFileError) and Path(error.path).parent.exists():
+        raise error
