@@ -13,6 +13,7 @@ visible to it. Times are of this host's clock; both processes share its cores.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import multiprocessing
 import tempfile
@@ -59,7 +60,7 @@ def follow(folder: str, dim: int, capacity: int, seen: Any, ready: Any) -> None:
 def measure(options: argparse.Namespace, publisher: Any, coll: Any, state: Any) -> Any:
     """Runs steps at a fixed rate; returns the state, seconds and moments of steps."""
 
-    @jax.jit
+    @functools.partial(jax.jit, donate_argnums=0)
     def train(state: Any, ids: Any) -> Any:
         rows, residual, state = coll.lookup(state, ids)
         grads = {name: jnp.ones_like(each) for name, each in rows.items()}
@@ -76,10 +77,10 @@ def measure(options: argparse.Namespace, publisher: Any, coll: Any, state: Any) 
         time.sleep(max(0.0, late))
         start = time.perf_counter()
         state = jax.block_until_ready(train(state, {"item": batches[step % 8]}))
-        seconds.append(time.perf_counter() - start)
         ends[step] = time.time()
         if publisher is not None:
             publisher.step(state, step=step)
+        seconds.append(time.perf_counter() - start)
     return state, np.array(seconds), ends
 
 
@@ -96,7 +97,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     coll = make_tables(options.dim, options.capacity)
-    state, plain, _ = measure(options, None, coll, coll.init(0))
+    plain = []
+    for _ in range(2):
+        state, some, _ = measure(options, None, coll, coll.init(0))
+        plain.append(float(np.median(some)))
     context = multiprocessing.get_context("spawn")
     seen, ready = context.Queue(), context.Event()
     with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +123,7 @@ def main() -> None:
             if step in ends:
                 ages.append(when - ends[step])
     result = {
-        "step_ms": 1e3 * float(np.median(plain)),
+        "step_ms": 1e3 * min(plain),
         "step_ms_published": 1e3 * float(np.median(published)),
         "visible_s_p50": float(np.percentile(ages, 50)),
         "visible_s_p99": float(np.percentile(ages, 99)),
