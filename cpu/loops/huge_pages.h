@@ -14,7 +14,7 @@
 
 namespace dynemb::cpu {
 
-// Of a new array that nobody has written to: it is made of huge pages as it is written, which takes
+// For a new array that is not written yet: it is made of huge pages as it is written, which takes
 // half the time of small ones. It is a hint and cannot fail, like all of this file: where the
 // system has no such pages, or they are switched off, nothing happens.
 void begin_in_huge_pages(void const* address, size_t bytes);

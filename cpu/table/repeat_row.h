@@ -10,7 +10,7 @@
 
 namespace dynemb::cpu {
 
-// Writes `row` to each of `num_rows` rows, of which nobody has written any yet.
+// Writes `row` to each of `num_rows` rows, none of which is written yet.
 void repeat_row(char const* row, int64_t row_bytes, char* rows, int64_t num_rows,
                 ThreadPool const& pool);
 

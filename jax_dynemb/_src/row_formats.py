@@ -39,6 +39,23 @@ def row_format_of(dtype: Any) -> str:
     return name
 
 
+def scaled_codes(rows: Any, largest: float, xp: Any) -> tuple[Any, Any]:
+    """Rounds rows to the nearest integers of a scale of their own.
+
+    Args:
+      rows: [n, dim].
+      largest: the largest integer.
+      xp: NumPy or ``jax.numpy``.
+
+    Returns:
+      int8[n, dim] and the scales, float32[n]; those of rows of zeros are 0.
+    """
+    wide = rows.astype(xp.float32)
+    scales = xp.abs(wide).max(axis=1, initial=0.0) / xp.float32(largest)
+    safe = xp.where(scales > 0, scales, xp.float32(1))
+    return xp.rint(wide / safe[:, None]).astype(xp.int8), scales
+
+
 def packed_bytes(row_format: str, dim: int) -> int:
     """Computes the bytes of a row: its scale, and its codes in whole words."""
     per_word = _WORD * (2 if row_format == "int4" else 1)

@@ -19,6 +19,7 @@ from jax_dynemb._src.engines.shard import (
     copied,
     copy_changed_rows,
     counter_values,
+    next_score,
     to_host,
 )
 from jax_dynemb._src.files.integrity import train_path
@@ -183,9 +184,8 @@ def _columns(
 def mark_of(coll: Tables, counted: States, name: str, since: Mark | None) -> Mark:
     """Returns the mark of a moment, behind the one before."""
     own = coll.hash_engine.counted(counted, name)
-    clock = counter_values(own)["clock"] + 1
     head, identity = log_head(coll, counted, name), identity_in(coll, counted, name)
-    return Mark.after(since, name, clock, head, identity)
+    return Mark.after(since, name, next_score(own), head, identity)
 
 
 def continues(name: str, since: Mark, now: Mark) -> bool:

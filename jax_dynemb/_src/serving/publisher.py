@@ -33,7 +33,7 @@ from jax_dynemb._src.serving.folder import (
     write_segment,
     write_snapshot,
 )
-from jax_dynemb._src.table import Mark, Tables, check_values
+from jax_dynemb._src.table import Mark, Tables, check_sizes, check_values
 
 _FIRST_ROOM = 4096
 _DTYPES = ("float32", "bfloat16", "int8")
@@ -92,14 +92,14 @@ class Publisher:
         self._calls = self._skipped = self._segments = 0
         self._rooms = {name: _FIRST_ROOM for name in hash_tables(coll)}
         self._marks: dict[str, Mark] | None = None
-        self._rows_behind = self._segments_behind = 0
+        self._rows_behind = 0  # in segments behind the base
         self._base: Part | None = None
         self._last: Part | None = None
         self._waiting: queue.SimpleQueue[Captured | None] = queue.SimpleQueue()
         self._idle = threading.Event()
         self._idle.set()
         self._error: BaseException | None = None
-        self._snapshot_due = False
+        self._snapshot_due = self._skipped_rows = False
         self._thread = threading.Thread(
             target=self._run, name="jax_dynemb.publisher", daemon=True
         )
@@ -194,19 +194,14 @@ class Publisher:
 
     # ---- in the thread of the caller ---------------------------------------------
 
-    _skipped_rows = False
-
     def _publish(self, state: States, dense: Any, step: int) -> bool:
         collection_of("Publisher.step", self._coll, state)
         check_values(state, "Publisher.step")
-        for name in hash_tables(self._coll):
-            found = state[self._coll.state_name(name)].index.shape[0]
-            if found != (self._coll.hash_engine.buckets(name) or found):
-                raise ValueError(
-                    f"Publisher.step: table '{name}' has another size than in the "
-                    "Tables of the publisher. If it grew, call publisher.use(coll) "
-                    "with the Tables that grow returned."
-                )
+        try:
+            tables = hash_tables(self._coll)
+            check_sizes(self._coll.engine, state, tables, "Publisher.step")
+        except ValueError as error:
+            raise ValueError(f"{error} After growth, publisher.use(coll).") from None
         if not is_whole(step) or step < 0:
             raise ValueError(f"Publisher: step={step!r} must be a whole number from 0.")
         step = int(step)
@@ -237,7 +232,6 @@ class Publisher:
         for name, mark in marks.items():
             if not continues(name, mark, mark_of(self._coll, now, name, mark)):
                 return None
-        self._segments_behind = last.number - self._base.number if self._base else 0
         return marks
 
     def _begin(self, state: States, dense: Any, step: int) -> None:
@@ -259,7 +253,7 @@ class Publisher:
         )
         self._base = self._last = part
         self._marks, self._snapshot_due = marks, False
-        self._rows_behind = self._segments_behind = 0
+        self._rows_behind = 0  # in segments behind the base
         remove_old(self._folder, self._keep)
 
     def _wait(self) -> None:
@@ -303,7 +297,6 @@ class Publisher:
         )
         self._marks = {name: changes.mark for name, changes in found.items()}
         self._segments += 1
-        self._segments_behind += 1
         for changes in found.values():
             self._rows_behind += (
                 0 if changes.columns is None else len(changes.columns["keys"])
@@ -313,7 +306,8 @@ class Publisher:
 
     def _wants_snapshot(self, found: Mapping[str, Changes]) -> bool:
         if self._snapshot_every is not None:
-            return self._segments_behind >= self._snapshot_every
+            assert self._base is not None and self._last is not None
+            return self._last.number - self._base.number >= self._snapshot_every
         rows = sum(changes.rows for changes in found.values())
         return self._rows_behind > max(rows, _FIRST_ROOM)
 
@@ -323,7 +317,7 @@ class Publisher:
         self._base = compact(
             self._folder, self._lease, self._coll, self._base, self._last, self._dtype
         )
-        self._rows_behind = self._segments_behind = 0
+        self._rows_behind = 0  # in segments behind the base
         remove_old(self._folder, self._keep)
 
 

@@ -6,6 +6,7 @@ from jax_dynemb._src.engines.shard import RowGradients as RowGradients
 from jax_dynemb._src.rows import Exported as Exported
 from jax_dynemb._src.table.arguments import batch_of as batch_of
 from jax_dynemb._src.table.arguments import check_not_donated as check_not_donated
+from jax_dynemb._src.table.arguments import check_sizes as check_sizes
 from jax_dynemb._src.table.arguments import check_values as check_values
 from jax_dynemb._src.table.arguments import weights_of as weights_of
 from jax_dynemb._src.table.bags import sum_of_bags as sum_of_bags

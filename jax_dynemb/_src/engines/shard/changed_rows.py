@@ -16,6 +16,7 @@ from jax_dynemb._src.engines.shard.export_rows import index_only
 from jax_dynemb._src.engines.shard.scores import PACKED, words_of
 from jax_dynemb._src.kept_jit import kept_jit
 from jax_dynemb._src.ops import TableState
+from jax_dynemb._src.row_formats import LARGEST_CODES, scaled_codes
 from jax_dynemb._src.spec import TableSpec
 
 
@@ -78,16 +79,10 @@ def _changed(
         rows = state.values[slots]
     else:
         rows, _ = ops.gather_rows(table, state, slots)
-    return ChangedRows(keys, *_encoded(rows, dtype), count)
-
-
-def _encoded(rows: jax.Array, dtype: str) -> tuple[jax.Array, jax.Array | None]:
     if dtype != "int8":
-        return rows.astype(dtype), None
-    wide = rows.astype(jnp.float32)
-    scales = jnp.abs(wide).max(axis=1, initial=0.0) / jnp.float32(127)
-    safe = jnp.where(scales > 0, scales, 1)
-    return jnp.rint(wide / safe[:, None]).astype(jnp.int8), scales
+        return ChangedRows(keys, rows.astype(dtype), None, count)
+    codes, scales = scaled_codes(rows, LARGEST_CODES["int8"], jnp)
+    return ChangedRows(keys, codes, scales, count)
 
 
 @jax.jit

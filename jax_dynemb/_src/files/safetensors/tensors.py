@@ -16,7 +16,7 @@ import numpy as np
 
 from jax_dynemb._src.files.disk import disk_errors
 from jax_dynemb._src.files.integrity import DamagedFileError, Header
-from jax_dynemb._src.row_formats import dtype_name
+from jax_dynemb._src.row_formats import dtype_name, scaled_codes
 
 _DTYPES = {
     "F32": np.dtype(np.float32),
@@ -132,10 +132,7 @@ class RowFormat:
         """Returns "rows" [n, width], and "scales" float32[n] if the format has them."""
         if not self.levels:
             return {"rows": rows.astype(self.dtype)}
-        wide = rows.astype(np.float32)
-        scales = np.abs(wide).max(axis=1, initial=0.0) / np.float32(self.levels)
-        safe = np.where(scales > 0, scales, np.float32(1))
-        whole = np.rint(wide / safe[:, None]).astype(np.int8)
+        whole, scales = scaled_codes(rows, self.levels, np)
         return {"rows": self._pack(whole), "scales": scales}
 
     def _pack(self, whole: np.ndarray) -> np.ndarray:
