@@ -21,6 +21,16 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 # A mesh of eight for the sharding tests; everything else uses the first device.
 jax.config.update("jax_num_cpu_devices", 8)
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds options of the tests of meshes."""
+    parser.addoption(
+        "--emulate-peers",
+        action="store_true",
+        help="meshes of CPU devices exchange as GPUs that read each other's memory do",
+    )
+
+
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/args.h"
+#include "core/exchange.h"
 #include "core/lineage.h"
 #include "core/pair_rows.h"
 #include "core/row.h"
@@ -20,6 +21,7 @@
 #include "core/tiers/tier_ref.h"
 #include "xla_ffi/backend.h"
 #include "xla_ffi/handlers.h"
+#include "xla_ffi/handlers/exchange.h"
 #include "xla_ffi/handlers/repeat_row.h"
 #include "xla_ffi/hash_ids_module.h"
 #include "xla_ffi/log_module.h"
@@ -36,7 +38,10 @@ nb::dict handler_capsules() {
     capsules[each.name] =
         nb::capsule(reinterpret_cast<void const*>(each.handler), "xla._CUSTOM_CALL_TARGET");
   }
-#ifndef DYNEMB_CUDA
+#ifdef DYNEMB_CUDA
+  capsules["dynemb_exchange"] =
+      nb::capsule(reinterpret_cast<void const*>(&exchange), "xla._CUSTOM_CALL_TARGET");
+#else
   capsules["dynemb_repeat_row"] =
       nb::capsule(reinterpret_cast<void const*>(&repeat_row), "xla._CUSTOM_CALL_TARGET");
 #endif
@@ -184,12 +189,16 @@ nb::dict constants() {
       names("unused_for", "unused_since", "high_below", "norm_below", "any_suffices");
   result["rule_words"] = int{kNumRuleWords};
   result["rule_digit_bits"] = int{kDigitBits};
+  result["piece_fields"] = names("array", "begin", "row_bytes", "room", "counter");
+  result["most_peers"] = kMostPeers;
+  result["most_exchanged"] = kMostExchanged;
+  result["most_pieces"] = kMostPieces;
   result["part_fields"] =
       names("size", "first", "owners", "hash_seed", "num_buckets", "local_buckets");
   static_assert(kAncestors == 27 && kNumCounters == 61 && kNumHyperParameters == 5 &&
                     kNumTableFields == 26 && kNumTierCounters == 10 && kNumFeatureFields == 10 &&
                     kNumSumsFields == 7 && kNumPartFields == 6 && kNumPackedFields == 3 &&
-                    static_cast<int>(RowCode::kNumCodes) == 3,
+                    kNumPieceFields == 5 && static_cast<int>(RowCode::kNumCodes) == 3,
                 "a list above and its enumeration must have the same length");
   return result;
 }
@@ -211,6 +220,9 @@ NB_MODULE(DYNEMB_MODULE, m) {
     shape.m = rows, shape.k = rank, shape.n = columns, shape.num_suffixes = suffixes;
     return dynemb::may_be_half(shape);
   });
+#ifdef DYNEMB_CUDA
+  m.def("prepare_peers", &dynemb::prepare_peers);
+#endif
   dynemb::add_hash_ids(m);
   dynemb::add_log(m);
   m.def("scratch_bytes", [](std::string const& op, std::vector<int64_t> const& buckets,

@@ -101,6 +101,12 @@ def cpu_module() -> Any:
     return _load()["cpu"]
 
 
+def cuda_with_peers() -> Any:
+    """Returns the module whose GPUs can read each other's memory; None without one."""
+    module = _load()["CUDA"]
+    return module if hasattr(module, "prepare_peers") else None
+
+
 @functools.cache
 def code(kind: str, name: str) -> int:
     """Returns the number of an enumerator, e.g. ``code("optimizers", "adam")``."""

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import jax
 import pytest
 
+import peers
+
 
 @pytest.fixture(autouse=True, scope="module")
 def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
@@ -17,3 +19,12 @@ def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def emulated_peers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Exchanges as GPUs that read each other's memory do, if ``--emulate-peers``."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.getoption("--emulate-peers"):
+            peers.emulate(patch)
+        yield

@@ -14,6 +14,7 @@ import jax_dynemb as jde
 from jax_dynemb._src.engines.hash.exchange import buffers as _buffers
 from jax_dynemb._src.engines.hash.exchange.buffers import BufferField, ExchangeBuffers
 from jax_dynemb._src.engines.hash.exchange.places import Places
+from jax_dynemb._src.engines.hash.links import Links
 from jax_dynemb.testing import assert_in_place
 from meshes import collectives, mesh_of
 from support import Twins
@@ -40,7 +41,7 @@ def wire(request):
     """In one wave and in two."""
     if request.param == 2:
         request.getfixturevalue("two_waves")
-    return ExchangeBuffers(PIECES, SHARDS, ("data",))
+    return ExchangeBuffers(PIECES, Links(("data",), SHARDS))
 
 
 def parts(seed: int = 0) -> dict[int, jax.Array]:

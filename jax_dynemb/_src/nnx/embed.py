@@ -54,7 +54,7 @@ class DynamicEmbed(TableModule):
         name: str = "embedding",
         mesh: Mesh | None = None,
         axis: str | tuple[str, ...] | None = None,
-        exchange_factor: float = 0.5,
+        exchange_factor: float | None = None,
         exchange_dtype: Any = None,
         exchange_pooled: str = "auto",
         rngs: nnx.Rngs | None = None,

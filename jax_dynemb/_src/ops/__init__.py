@@ -12,6 +12,9 @@ from jax_dynemb._src.ops.departed import hold as hold
 from jax_dynemb._src.ops.departed import keep_holds as keep_holds
 from jax_dynemb._src.ops.distinct import Distinct as Distinct
 from jax_dynemb._src.ops.distinct import distinct as distinct
+from jax_dynemb._src.ops.exchange import Piece as Piece
+from jax_dynemb._src.ops.exchange import exchange as exchange
+from jax_dynemb._src.ops.exchange import prepare_peers as prepare_peers
 from jax_dynemb._src.ops.host import compile_to_host as compile_to_host
 from jax_dynemb._src.ops.host import on_host as on_host
 from jax_dynemb._src.ops.host import start_to_host as start_to_host

@@ -49,9 +49,10 @@ class Tables(Operations, Departures, Replication, Portable):
         axis: str | tuple[str, ...] | None = None,
         *,
         axis_name: str | tuple[str, ...] | None = None,
-        exchange_factor: float = 0.5,
+        exchange_factor: float | None = None,
         exchange_dtype: Any = None,
         exchange_pooled: str = "auto",
+        exchange_transport: str = "auto",
         share_arrays: bool | None = None,
         plan: Plan | None = None,
     ):
@@ -72,12 +73,17 @@ class Tables(Operations, Departures, Replication, Portable):
           exchange_factor: room for ids in an exchange between two devices, as a
             multiple of an equal share of a device's batch. What does not fit takes
             further rounds; see ``exchange_peak`` in ``stats``. With 0.5 a batch
-            without duplicates takes two, and moves no more than with 1.
+            without duplicates takes two, and moves no more than with 1. None: 0.5, or
+            1 where GPUs read each other's memory, since room that stays empty does not
+            travel there.
           exchange_dtype: of rows and gradients between devices, e.g. "bfloat16";
             None: no rounding.
           exchange_pooled: what travels between devices for pooled features: the
             distinct "rows" of a device, or "sums", one a bag from each device. "auto"
             takes what moves fewer bytes in the batches of a call; see ``plan``.
+          exchange_transport: "peers": GPUs of one process read each other's memory, so
+            only rows that mean something move; "collectives": XLA's ``all_to_all``;
+            "auto": peers where the GPUs can reach each other. Results are the same.
           share_arrays: tables of one dim, param_dtype and kind of optimizer state share
             arrays, like TorchRec's table-batched embeddings; on a mesh, those that are
             row-wise. Results are the same, and a step costs the host less, since jit
@@ -110,6 +116,7 @@ class Tables(Operations, Departures, Replication, Portable):
                 exchange_dtype,
                 exchange_pooled,
                 share_arrays,
+                exchange_transport,
             )
         self.engine = _declaration.engine_of(configs, placement, share_arrays, plan)
         if any(config.tier for config in self.engine.catalog.dynamic.values()):

@@ -30,6 +30,8 @@ from jax_dynemb._src.engines.hash.exchange.exchange_layout import (
 from jax_dynemb._src.engines.hash.exchange.exchange_layout import wire_of as wire_of
 from jax_dynemb._src.engines.hash.exchange.places import Places as Places
 from jax_dynemb._src.engines.hash.exchange.places import RoundRange as RoundRange
+from jax_dynemb._src.engines.hash.exchange.places import live_rows as live_rows
+from jax_dynemb._src.engines.hash.exchange.places import live_sums as live_sums
 from jax_dynemb._src.engines.hash.exchange.places import places_of as places_of
 from jax_dynemb._src.engines.hash.exchange.pooled_batch import (
     PooledBatch as PooledBatch,
@@ -74,9 +76,6 @@ from jax_dynemb._src.engines.hash.exchange.rounds import whole_range as whole_ra
 from jax_dynemb._src.engines.hash.exchange.route import Route as Route
 from jax_dynemb._src.engines.hash.exchange.route import route as route
 from jax_dynemb._src.engines.hash.exchange.send_ids import IdNumbers as IdNumbers
-from jax_dynemb._src.engines.hash.exchange.send_ids import (
-    exchange_arrays as exchange_arrays,
-)
 from jax_dynemb._src.engines.hash.exchange.send_ids import ids_by_table as ids_by_table
 from jax_dynemb._src.engines.hash.exchange.send_ids import (
     saturating_sums as saturating_sums,

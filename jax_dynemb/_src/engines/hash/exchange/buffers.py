@@ -20,7 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb._src.engines.hash.exchange.places import Places
-from jax_dynemb._src.ops import RowView
+from jax_dynemb._src.engines.hash.links import Links, Live
+from jax_dynemb._src.ops import Piece, RowView
 
 _ALIGNMENT = 16  # bytes, of a piece: so that kernels may move vectors
 
@@ -64,13 +65,16 @@ class ExchangeBuffers:
 
     Attributes:
       pieces: in each of the parts, side by side.
-      shards: devices.
-      axes: of the mesh, over which the exchange goes.
+      links: between the devices.
     """
 
     pieces: tuple[BufferField, ...]
-    shards: int
-    axes: tuple[str, ...]
+    links: Links
+
+    @property
+    def shards(self) -> int:
+        """Counts the devices."""
+        return self.links.shards
 
     @functools.cached_property
     def views(self) -> list[RowView]:
@@ -100,6 +104,8 @@ class ExchangeBuffers:
     @property
     def _waves(self) -> list[int]:
         """Numbers the wave in which each piece travels."""
+        if self.links.peers:  # their exchanges go on the stream of the kernels
+            return [0] * len(self.pieces)
         by_table: dict[str, int] = {}
         for piece in self.pieces:
             size = by_table.get(piece.table, 0) + self.shards * piece.bytes
@@ -111,23 +117,50 @@ class ExchangeBuffers:
         second = set(list(by_table)[cut:])
         return [int(piece.table in second) for piece in self.pieces]
 
-    def exchange(self, by_piece: Sequence[jax.Array]) -> list[jax.Array]:
-        """Runs one all_to_all for each array.
+    def exchange(
+        self, by_piece: Sequence[jax.Array], live: Live | None = None
+    ) -> list[jax.Array]:
+        """Runs one all_to_all for each array, or one for all of them between peers.
 
         Args:
           by_piece: of each piece, the array that it lies in.
+          live: rows of the first pieces that mean something; others need not arrive.
 
         Returns:
           Of each piece, the array in which it has arrived.
         """
         views = self.views
         whole = {p.array: x for p, x in zip(views, by_piece, strict=True)}
-        arrived = {n: self._all_to_all(x) for n, x in whole.items()}
+        if self.links.peers:
+            arrived = self._between_peers(whole, live)
+        else:
+            arrived = {n: self._all_to_all(x) for n, x in whole.items()}
         return [arrived[p.array] for p in views]
 
     def _all_to_all(self, array: jax.Array) -> jax.Array:
         parts = array.reshape(self.shards, -1)
-        return jax.lax.all_to_all(parts, self.axes, 0, 0, tiled=True).reshape(-1)
+        axes = self.links.axes
+        return jax.lax.all_to_all(parts, axes, 0, 0, tiled=True).reshape(-1)
+
+    def _between_peers(
+        self, whole: Mapping[int, jax.Array], live: Live | None
+    ) -> dict[int, jax.Array]:
+        numbers = list(whole)
+        counted = 0 if live is None else live.counts.shape[0]
+        pieces = []
+        for n, (piece, view) in enumerate(zip(self.pieces, self.views, strict=True)):
+            itemsize = jnp.dtype(piece.dtype).itemsize
+            pieces.append(
+                Piece(
+                    array=numbers.index(view.array),
+                    begin=view.offset * itemsize,
+                    row_bytes=piece.dim * itemsize,
+                    room=piece.bytes,
+                    counter=n if n < counted else -1,
+                )
+            )
+        arrived = self.links.exchange([whole[n] for n in numbers], pieces, live)
+        return dict(zip(numbers, arrived, strict=True))
 
     def filled(
         self, arrays: Mapping[int, jax.Array], parts: Mapping[int, jax.Array]

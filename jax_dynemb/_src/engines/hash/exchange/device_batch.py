@@ -17,6 +17,7 @@ from jax_dynemb._src.engines.hash.exchange.buffers import ExchangeBuffers
 from jax_dynemb._src.engines.hash.exchange.exchange_layout import (
     ExchangeLayout,
     capacity_of,
+    room_of,
 )
 from jax_dynemb._src.engines.hash.exchange.places import Places
 from jax_dynemb._src.engines.hash.layouts import Placement
@@ -151,23 +152,29 @@ def make_batch(
       factor: instead of the placement's ``exchange_factor``.
     """
     ordered = in_order(placement, tables, inputs, lambda x: x[0])
-    factor = factor or placement.exchange_factor
     parts = [_parts(placement, n, t, ordered) for n, t in enumerate(tables)]
     exchange = ExchangeLayout(
         tables=tuple(tables),
         parts=tuple(part for some in parts for part in some),
         sizes=tuple(sum(part.size for part in some) for some in parts),
         capacities=tuple(
-            max(capacity_of(part.size, table.owners, factor) for part in some)
+            max(_room(placement, table, part.size, factor) for part in some)
             for table, some in zip(tables, parts, strict=True)
         ),
         dtypes=tuple(wire_dtype(placement, t) for t in tables),
         gradient_dtype=placement.exchange_dtype or "float32",
-        shards=placement.shards,
-        axes=placement.axes,
+        links=placement.links,
     )
     ids = jnp.concatenate([as_words(given.ids) for _, given in ordered])
     return DeviceBatch(exchange, ordered, ids)
+
+
+def _room(
+    placement: Placement, table: TableSpec, size: int, factor: float | None
+) -> int:
+    if factor is None:
+        return room_of(table, size, placement.exchange_factor)
+    return capacity_of(size, table.owners, factor)  # any skew has to fit
 
 
 def in_order(

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 import jax
 
 from jax_dynemb._src.engines.hash.exchange.buffers import BufferField, ExchangeBuffers
+from jax_dynemb._src.engines.hash.links import Links
 from jax_dynemb._src.ops import RouteTable
 from jax_dynemb._src.spec import TableSpec
-
-Axes = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +31,7 @@ class ExchangeLayout:
       capacities: places of each table for each owner.
       dtypes: of each table's rows on the wire.
       gradient_dtype: of all gradients on the wire.
-      shards: devices.
-      axes: of the mesh, over which the exchange goes.
+      links: between the devices.
     """
 
     tables: tuple[TableSpec, ...]
@@ -42,8 +40,17 @@ class ExchangeLayout:
     capacities: tuple[int, ...]
     dtypes: tuple[str, ...]
     gradient_dtype: str
-    shards: int
-    axes: Axes
+    links: Links
+
+    @property
+    def shards(self) -> int:
+        """Counts the devices."""
+        return self.links.shards
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names the axes of the mesh over which the exchange goes."""
+        return self.links.axes
 
     @property
     def starts(self) -> list[int]:
@@ -80,7 +87,22 @@ class ExchangeLayout:
 
 def wire_of(exchange: ExchangeLayout, pieces: Sequence[BufferField]) -> ExchangeBuffers:
     """Describes the arrays of an exchange of rows."""
-    return ExchangeBuffers(tuple(pieces), exchange.shards, exchange.axes)
+    return ExchangeBuffers(tuple(pieces), exchange.links)
+
+
+def room_of(table: TableSpec, size: int, factor: float) -> int:
+    """Counts the places for the ids of a table with one owner.
+
+    An owner of few slots seldom gets more ids than twice as many: those beyond them
+    evict each other. Where it does they take further rounds.
+
+    Args:
+      table: as a shard sees it.
+      size: how many ids a device has.
+      factor: see ``capacity_of``.
+    """
+    room = capacity_of(size, table.owners, factor)
+    return min(room, max(2 * table.local_slots, 1))
 
 
 def capacity_of(size: int, owners: float, factor: float) -> int:

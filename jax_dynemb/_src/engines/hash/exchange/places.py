@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int32, Shaped
 
 from jax_dynemb._src.engines.hash.exchange.route import Route
+from jax_dynemb._src.engines.hash.links import Live
 
 
 class RoundRange(NamedTuple):
@@ -20,6 +21,16 @@ class RoundRange(NamedTuple):
 
     begin: Int32[Array, "tables shards"]
     end: Int32[Array, "tables shards"]
+
+
+def live_rows(round_range: RoundRange) -> Live:
+    """Counts the rows that this device gets of each table from each owner."""
+    return Live(round_range.end - round_range.begin, by_sender=False)
+
+
+def live_sums(round_range: RoundRange) -> Live:
+    """Counts the sums of gradients that this device sends to each owner."""
+    return Live(round_range.end - round_range.begin, by_sender=True)
 
 
 class Places(NamedTuple):

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from jax_dynemb._src.engines.hash.exchange.buffers import BufferField, ExchangeBuffers
 from jax_dynemb._src.engines.hash.layouts import Placement, Stack
+from jax_dynemb._src.engines.hash.links import Links
 from jax_dynemb._src.ops import FeatureInput, FeatureLayout
 from jax_dynemb._src.spec import TableSpec
 
@@ -88,19 +89,22 @@ class PooledBatch:
       features: static; the arrays of all of them share the exchanges.
       inputs: by feature; none of them is needed for the update.
       dtype: of sums and gradients between devices.
-      shards: devices.
-      axes: of the mesh, over which the exchange goes.
+      links: between the devices.
     """
 
     features: list[PooledFeature]
     inputs: Mapping[str, FeatureInput]
     dtype: str
-    shards: int
-    axes: tuple[str, ...]
+    links: Links
+
+    @property
+    def shards(self) -> int:
+        """Counts the devices."""
+        return self.links.shards
 
     def wire(self) -> ExchangeBuffers:
         """Describes the arrays in which sums, or gradients, travel alone."""
-        return ExchangeBuffers(tuple(self.rows()), self.shards, self.axes)
+        return ExchangeBuffers(tuple(self.rows()), self.links)
 
     def rows(self) -> list[BufferField]:
         """Describes what travels to a device: sums, and gradients the other way."""
@@ -147,4 +151,4 @@ def make_pooled_batch(
         for feature in pooled_features_of(placement.stack(table.name), table, layouts)
     ]
     dtype = placement.exchange_dtype or "float32"
-    return PooledBatch(features, inputs, dtype, placement.shards, placement.axes)
+    return PooledBatch(features, inputs, dtype, placement.links_of_sums)

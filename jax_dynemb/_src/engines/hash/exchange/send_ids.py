@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int32, UInt32
 
-from jax_dynemb._src.engines.hash.exchange.exchange_layout import Axes, ExchangeLayout
+from jax_dynemb._src.engines.hash.exchange.exchange_layout import ExchangeLayout
 from jax_dynemb._src.engines.hash.exchange.places import RoundRange
 from jax_dynemb._src.engines.hash.exchange.route import Route
 from jax_dynemb._src.ops import bucket_of, hash_by, hash_factors, padding
@@ -55,10 +55,12 @@ def positions_of(
 def _place_in_section(exchange: ExchangeLayout) -> tuple[jax.Array, jax.Array]:
     """Returns, for each place, the number of its table and its own in the section."""
     column = jnp.arange(sum(exchange.capacities), dtype=jnp.int32)
-    ends = jnp.array(np.cumsum(exchange.capacities)[:-1], jnp.int32)
+    begins = np.cumsum([0, *exchange.capacities[:-1]])
+    if len(begins) == 1:  # XLA of jaxlib 0.11.2 crashes where empty arrays are joined
+        return jnp.zeros_like(column), column
+    ends = jnp.array(begins[1:], jnp.int32)
     table = jnp.searchsorted(ends, column, side="right", method="scan_unrolled")
-    begin = jnp.concatenate([jnp.zeros(1, jnp.int32), ends])[table]
-    return table.astype(jnp.int32), column - begin
+    return table.astype(jnp.int32), column - jnp.array(begins, jnp.int32)[table]
 
 
 def _cut(exchange: ExchangeLayout, of_places: jax.Array) -> list[jax.Array]:
@@ -66,22 +68,6 @@ def _cut(exchange: ExchangeLayout, of_places: jax.Array) -> list[jax.Array]:
     ends = np.cumsum(exchange.capacities).tolist()
     begins = [0, *ends[:-1]]
     return [of_places[:, b:e] for b, e in zip(begins, ends, strict=True)]
-
-
-def exchange_arrays(parts: Sequence[jax.Array], axes: Axes) -> list[jax.Array]:
-    """Exchanges [shards, places, ...] arrays by one all_to_all per dtype."""
-    result: dict[int, jax.Array] = {}
-    for dtype in dict.fromkeys(part.dtype for part in parts):
-        of_dtype = [i for i, part in enumerate(parts) if part.dtype == dtype]
-        flat = [parts[i].reshape(parts[i].shape[0], -1) for i in of_dtype]
-        joined = flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=1)
-        joined = jax.lax.all_to_all(joined, axes, 0, 0, tiled=True)
-        begin = 0
-        for i, part in zip(of_dtype, flat, strict=True):
-            end = begin + part.shape[1]
-            result[i] = joined[:, begin:end].reshape(parts[i].shape)
-            begin = end
-    return [result[i] for i in range(len(parts))]
 
 
 def send_ids(
@@ -153,7 +139,7 @@ def send_ids_and_uses(
         for best in _highest(route, *scores):
             cut = _cut(exchange, _at(route, positions, best))
             parts += [cut[t] for t in scored]
-    received, *rest = exchange_arrays([*parts, *others], exchange.axes)
+    received, *rest = exchange.links.all_to_all([*parts, *others])
     many = len(counted) + 2 * len(scored)
     rest, others = [each.reshape(-1) for each in rest[:many]], rest[many:]
     of_tables = dict(zip(counted, rest, strict=False))

@@ -20,8 +20,10 @@ from jax.sharding import (
 )
 
 from jax_dynemb._src.engines.hash.layouts.layout import ByName
+from jax_dynemb._src.engines.hash.layouts.peers import Peers, peers_of
 from jax_dynemb._src.engines.hash.layouts.programs import program
 from jax_dynemb._src.engines.hash.layouts.stacks import Stack
+from jax_dynemb._src.engines.hash.links import Links
 from jax_dynemb._src.ops import Ring, TableState, TierState
 from jax_dynemb._src.spec import TableSpec
 
@@ -40,6 +42,8 @@ class MeshAxes(ByName):
       exchange_pooled: what travels for pooled features, "rows", "sums" or "auto".
       share_arrays: whether row-wise tables of one width lie in the same arrays, as of
         ``OneDevice``.
+      exchange_transport: "peers": GPUs read each other's memory; "collectives": XLA's
+        do the exchange; "auto": peers where they can.
       stacks: the arrays of all tables.
     """
 
@@ -49,6 +53,7 @@ class MeshAxes(ByName):
     exchange_dtype: str | None
     exchange_pooled: str = "auto"
     share_arrays: bool | None = None
+    exchange_transport: str = "auto"
     stacks: tuple[Stack, ...] = dataclasses.field(default=(), hash=False)
 
     @property
@@ -57,6 +62,27 @@ class MeshAxes(ByName):
         if self.mesh is None:
             return 1  # not known yet; names and specs do not depend on it
         return math.prod(self.mesh.shape[axis] for axis in self.axes)
+
+    @property
+    def peers(self) -> Peers:
+        """Says which devices read each other's memory."""
+        return peers_of(self.mesh, self.axes, self.exchange_transport)
+
+    @property
+    def links(self) -> Links:
+        """Describes the links between the shards."""
+        return Links(self.axes, self.shards, self.peers.ordinals)
+
+    @property
+    def links_of_sums(self) -> Links:
+        """Describes the links for sums of bags that travel alone.
+
+        All of them mean something, so peers move no fewer bytes, and XLA's collectives
+        overlap with kernels (docs/decisions/peers.md).
+        """
+        if self.exchange_transport == "peers":
+            return self.links
+        return Links(self.axes, self.shards)
 
     @property
     def devices(self) -> int:

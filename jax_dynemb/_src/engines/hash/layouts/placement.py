@@ -17,11 +17,14 @@ from jax_dynemb._src.engines.given import Given
 from jax_dynemb._src.engines.hash.layouts.batch import MeshBatch
 from jax_dynemb._src.engines.hash.layouts.blocks import in_shared_arrays
 from jax_dynemb._src.engines.hash.layouts.mesh_host import MeshHost
+from jax_dynemb._src.engines.hash.layouts.peers import TRANSPORTS, peers_of
 from jax_dynemb._src.engines.hash.layouts.stacks import make_stacks, same_stacks
 from jax_dynemb._src.optim.interface import check_columns
 from jax_dynemb._src.shardings import splits_columns, stacks_tables
 
 _POOLED = ("auto", "rows", "sums")
+# Room that stays empty travels in a collective, and does not between peers.
+FACTOR_OF_COLLECTIVES, FACTOR_OF_PEERS = 0.5, 1.0
 _WIRE_DTYPES = (None, "float32", "bfloat16", "float16")
 
 
@@ -82,10 +85,11 @@ class Placement(MeshHost):
 def make_placement(
     mesh: Mesh | None,
     axis: str | tuple[str, ...] | None,
-    exchange_factor: float,
+    exchange_factor: float | None,
     exchange_dtype: Any,
     exchange_pooled: str,
     share_arrays: bool | None = None,
+    exchange_transport: str = "auto",
 ) -> Placement:
     """Checks what was given to ``Tables``; without a mesh ``axis`` is ``axis_name``."""
     axes = mesh.axis_names if mesh is not None and axis is None else axis or ()
@@ -97,7 +101,7 @@ def make_placement(
             f"axis={axis!r}: the mesh has the axes {mesh.axis_names}; name one of "
             "them, or a tuple of some, or leave axis out for all."
         )
-    if not exchange_factor > 0:
+    if exchange_factor is not None and not exchange_factor > 0:
         raise ValueError(f"exchange_factor must be above 0, not {exchange_factor!r}")
     dtype = None if exchange_dtype is None else jnp.dtype(exchange_dtype).name
     if dtype not in _WIRE_DTYPES:
@@ -108,8 +112,23 @@ def make_placement(
         raise ValueError(
             f"exchange_pooled must be one of {_POOLED}, not {exchange_pooled!r}"
         )
-    factor = float(exchange_factor)
-    return Placement(mesh, axes, factor, dtype, exchange_pooled, share_arrays)
+    if exchange_transport not in TRANSPORTS:
+        raise ValueError(
+            f"exchange_transport must be one of {TRANSPORTS}, not "
+            f"{exchange_transport!r}"
+        )
+    peers = peers_of(mesh, axes, exchange_transport)  # refuses what is asked in vain
+    if exchange_factor is None:
+        exchange_factor = FACTOR_OF_PEERS if peers.ordinals else FACTOR_OF_COLLECTIVES
+    return Placement(
+        mesh,
+        axes,
+        float(exchange_factor),
+        dtype,
+        exchange_pooled,
+        share_arrays,
+        exchange_transport,
+    )
 
 
 def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:

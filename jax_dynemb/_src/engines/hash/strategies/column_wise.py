@@ -145,7 +145,7 @@ def _gradients(
         BufferField(f.layout.table, part.shape[1], part.shape[2], part.dtype.name)
         for f, part in zip(ordered, parts.values(), strict=True)
     ]
-    wire = ExchangeBuffers(tuple(pieces), placement.shards, placement.axes)
+    wire = ExchangeBuffers(tuple(pieces), placement.links)
     columns = wire.exchange(wire.filled({}, parts))
     result = []
     for n, (f, (ids, slots)) in enumerate(known):
@@ -248,7 +248,7 @@ def _on_the_wire(
         pieces.append(
             BufferField(table.name, layout.num_bags + rest, table.dim, table.dtype)
         )
-    wire = ExchangeBuffers(tuple(pieces), placement.shards, placement.axes)
+    wire = ExchangeBuffers(tuple(pieces), placement.links)
     return list(sent.values()), wire
 
 

@@ -17,12 +17,12 @@ from jax_dynemb._src.engines.hash.exchange import (
     RoundRange,
     Route,
     add_rows,
-    exchange_arrays,
     finalize_pooling,
     found_parts,
     further_rounds,
     inputs_of_ids,
     kept_if,
+    live_rows,
     local_found_flags,
     on_the_wire,
     owner_inputs,
@@ -101,11 +101,11 @@ def _sums_alone(
     bags: PooledBatch, states: States
 ) -> tuple[ByFeature, ByFeature, dict[str, TableState]]:
     """Finds features whose sums travel, where there are no others."""
-    inputs = owner_inputs(bags, exchange_arrays(parts_to_owners(bags), bags.axes))
+    inputs = owner_inputs(bags, bags.links.all_to_all(parts_to_owners(bags)))
     wire = bags.wire()
     owned, new = ops.find(bags.tables, states, inputs, wire.views)
     sums = wire.exchange([o["rows"] for o in owned])
-    flags = exchange_arrays(found_parts(bags, inputs, _found(owned)), bags.axes)
+    flags = bags.links.all_to_all(found_parts(bags, inputs, _found(owned)))
     rows = pooled_outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
     found = local_found_flags(bags, flags)
     return {name: row for name, (row, _) in rows.items()}, found, dict(states) | new
@@ -131,10 +131,10 @@ def _round(
         [*inputs_of_ids(tables, ids), *inputs],
         wire.views,
     )
-    arrays = wire.exchange([o["rows"] for o in owned])
+    arrays = wire.exchange([o["rows"] for o in owned], live_rows(round_range))
     parts = [x.reshape(exchange.shards, -1) for x in _found(owned[:count])]
     parts += found_parts(bags, inputs, _found(owned[count:]))
-    answers = exchange_arrays(parts, exchange.axes)
+    answers = exchange.links.all_to_all(parts)
     places = places_of(exchange.shards, id_route, round_range)
     flags |= places.answers(answers[:count], 0)
     sums = [wire.part(n, arrays[n]) for n in range(count, len(arrays))]

@@ -21,7 +21,6 @@ from jax_dynemb._src.engines.hash.exchange import (
     DeviceBatch,
     RoundRange,
     Route,
-    exchange_arrays,
     first_begin,
     found_parts,
     further_rounds,
@@ -175,7 +174,7 @@ def _answered(
     for table, (ids, slots) in zip(exchange.tables, received, strict=True):
         live, states = _still_there(table, states, ids, slots)
         parts.append(live.reshape(exchange.shards, -1))
-    answers = exchange_arrays(parts, exchange.axes)
+    answers = exchange.links.all_to_all(parts)
     places = places_of(exchange.shards, route, round_range)
     return _Answers(carry.flags | places.answers(answers, 0), states)
 
@@ -199,7 +198,7 @@ def _of_sums(
         live.append(flags)
     inputs = [(one.layout, FeatureInput(one.ids, one.offsets, None)) for one in owned]
     parts = found_parts(bags, inputs, live)
-    return local_found_flags(bags, exchange_arrays(parts, bags.axes)), states
+    return local_found_flags(bags, bags.links.all_to_all(parts)), states
 
 
 def _still_there(

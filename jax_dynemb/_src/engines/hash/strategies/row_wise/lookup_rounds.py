@@ -18,13 +18,13 @@ from jax_dynemb._src.engines.hash.exchange import (
     RoundRange,
     Route,
     add_rows,
-    exchange_arrays,
     finalize_pooling,
     first_begin,
     further_rounds,
     ids_by_table,
     inputs_of_ids,
     kept_if,
+    live_rows,
     on_the_wire,
     owner_inputs,
     owner_residuals,
@@ -120,7 +120,7 @@ def lookup(
     of_ids, of_bags = owned[: len(ids)], owned[len(ids) :]
     slots = [o["slots"] for o in of_ids]
     new = dict(states) | new
-    rows = wire.exchange([o["rows"] for o in owned])
+    rows = wire.exchange([o["rows"] for o in owned], live_rows(round_range))
     kept = owner_residuals(inputs, [o["slots"] for o in of_bags])
     results = pooled_outputs(
         bags, [wire.part(n, rows[n]) for n in range(len(ids), len(rows))]
@@ -180,10 +180,10 @@ def _later_round(
         configs, before, asked, scores_of(scores, configs), wire.views
     )
     new = before | new
-    rows = wire.exchange([o["rows"] for o in owned])
+    rows = wire.exchange([o["rows"] for o in owned], live_rows(round_range))
     places = places_of(exchange.shards, id_route, round_range)
     parts = [o["slots"].reshape(exchange.shards, -1) for o in owned]
-    answers = exchange_arrays(parts, exchange.axes)
+    answers = exchange.links.all_to_all(parts)
     slots = jnp.maximum(slots, places.answers(answers, -1))
     return _Carry(add_rows(batch, total, wire, rows, places), slots, new)
 

@@ -20,7 +20,6 @@ from jax_dynemb._src.engines.hash.exchange import (
     IdNumbers,
     PooledBatch,
     Route,
-    exchange_arrays,
     parts_to_owners,
     route,
     send_first,
@@ -66,7 +65,7 @@ def send(batch: DeviceBatch | None, bags: PooledBatch) -> SentIds:
     """
     parts = parts_to_owners(bags)
     if batch is None:
-        return SentIds(exchange_arrays(parts, bags.axes), None, {})
+        return SentIds(bags.links.all_to_all(parts), None, {})
     exchange = batch.exchange
     id_route = route(batch.ids, exchange.parts, exchange.segments)
     numbers = numbers_of(batch)

@@ -20,6 +20,7 @@ from jax_dynemb._src.engines.hash.exchange import (
     further_rounds,
     gradient_parts,
     in_order,
+    live_sums,
     make_batch,
     make_pooled_batch,
     owner_gradients,
@@ -156,7 +157,8 @@ class _Rounds:
         exchange = self.batch.exchange
         wire = wire_of(exchange, exchange.gradients())
         received, before = self._received(round_range, states)
-        arrived = wire.exchange(wire.filled(self._sums(round_range, wire), {}))
+        sums = wire.filled(self._sums(round_range, wire), {})
+        arrived = wire.exchange(sums, live_sums(round_range))
         new = self.update(before, self._of_ids(received, arrived, wire))
         for name in {table.state_name for table in exchange.tables}:
             # What is stored once moves on once, in the last round.
@@ -175,7 +177,8 @@ class _Rounds:
         sums = self._sums(round_range, wire)
         if received is None:
             received, states = self._received(round_range, states)
-        arrived = wire.exchange(wire.filled(sums, dict(enumerate(pooled.parts, count))))
+        sums = wire.filled(sums, dict(enumerate(pooled.parts, count)))
+        arrived = wire.exchange(sums, live_sums(round_range))
         gradients = self._of_ids(received, arrived[:count], wire)
         gradients += owner_gradients(pooled.owned, arrived[count:], wire.views[count:])
         return self.update(states, gradients)

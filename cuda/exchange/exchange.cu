@@ -1,0 +1,252 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/exchange/exchange.cu: two kernels. One block tells all peers where this GPU's arrays are,
+// and waits for their letters. Then many blocks read what is for this GPU. The last of them to end
+// tells the peers so and waits for them: what comes next may overwrite the arrays.
+#include "cuda/exchange/exchange.h"
+#include "cuda/exchange/mailbox.cuh"
+#include "cuda/exchange/peer_group.h"
+#include "cuda/grid/host.h"
+
+namespace dynemb::cuda {
+namespace {
+
+constexpr int kBlocksOfMultiprocessor = 3;
+constexpr int kInFlight = 4;  // units that a thread reads before it writes
+static_assert(kChunkBytes == int64_t{16} * kThreads * kInFlight, "a chunk is one turn of a block");
+
+struct ArriveCall {
+  PeersRef peers;
+  Letter letter;
+  int32_t num_arrays;
+  int32_t const* rank;
+};
+
+__global__ void __launch_bounds__(kMostExchanged)
+    dynemb_arrive_kernel(__grid_constant__ ArriveCall const call) {
+  __shared__ uint32_t round;
+  auto const& peers = call.peers;
+  auto* const mine = peers.boxes[peers.me];
+  auto const thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) round = ++mine->round;
+  __syncthreads();
+  if (*call.rank != peers.me) give_up(peers, kOtherRank, *call.rank, round);
+  for (int peer = 0; peer < peers.shards; ++peer) {
+    auto& letter = peers.boxes[peer]->letters[peers.me];
+    if (thread < call.num_arrays) letter.arrays[thread] = call.letter.arrays[thread];
+    if (thread == 0) letter.counters = call.letter.counters, letter.program = call.letter.program;
+  }
+  __threadfence_system();
+  __syncthreads();
+  if (thread >= peers.shards) return;
+  raise_flag(&peers.boxes[thread]->arrived[peers.me], round);
+  wait_for_flag(peers, &mine->arrived[thread], thread, round);
+  if (__ldcv(&mine->letters[thread].program) != call.letter.program) {
+    give_up(peers, kOtherProgram, thread, round);
+  }
+}
+
+// A call as the kernel sees it, in two sizes, because the host copies all of it.
+template <int kArrays, int kPieces>
+struct CopyCall {
+  static constexpr int most_arrays = kArrays;
+  static constexpr int most_pieces = kPieces;
+  PeersRef peers;
+  uint32_t num_chunks;  // of one sender
+  int32_t num_pieces;
+  int32_t num_arrays;
+  bool counted_by_sender;
+  void* received[kArrays];
+  int64_t part_bytes[kArrays];
+  int32_t const* counters;
+  Piece pieces[kPieces];
+};
+using SmallCall = CopyCall<8, 16>;
+using LargeCall = CopyCall<kMostExchanged, kMostPieces>;
+
+template <class Unit>
+__device__ __forceinline__ void copy_units(char const* from, char* to, int count) {
+  auto const* const source = reinterpret_cast<Unit const*>(from);
+  auto* const target = reinterpret_cast<Unit*>(to);
+  constexpr int kTurn = kThreads * kInFlight;
+  for (int base = static_cast<int>(threadIdx.x); base < count; base += kTurn) {
+    Unit held[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      if (base + i * kThreads < count) held[i] = __ldcs(source + base + i * kThreads);
+    }
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      if (base + i * kThreads < count) __stcs(target + base + i * kThreads, held[i]);
+    }
+  }
+}
+
+__device__ __forceinline__ void copy_bytes(char const* from, char* to, int units, int unit) {
+  switch (unit) {
+    case 16:
+      return copy_units<uint4>(from, to, units);
+    case 8:
+      return copy_units<uint2>(from, to, units);
+    case 4:
+      return copy_units<unsigned>(from, to, units);
+    case 2:
+      return copy_units<unsigned short>(from, to, units);
+    default:
+      return copy_units<unsigned char>(from, to, units);
+  }
+}
+
+// What every block reads once: counters of peers are a microsecond away.
+template <class Call>
+struct SharedCounts {
+  int32_t live[Call::most_pieces][kMostPeers];  // rows of each piece by sender; negative: all
+  char const* sent[kMostPeers][Call::most_arrays];
+};
+
+template <class Call>
+__device__ __forceinline__ int32_t live_rows(Call const& call, int32_t piece, int sender) {
+  auto const counter = call.pieces[piece].counter;
+  auto const& peers = call.peers;
+  if (counter < 0) return -1;
+  if (!call.counted_by_sender) return call.counters[counter * peers.shards + sender];
+  auto const& letter = peers.boxes[peers.me]->letters[sender];
+  auto const* const theirs = reinterpret_cast<int32_t const*>(letter.counters);
+  return __ldcv(theirs + counter * peers.shards + peers.me);
+}
+
+template <class Call>
+__device__ __forceinline__ void read_counts(Call const& call, SharedCounts<Call>* shared) {
+  auto const& peers = call.peers;
+  auto const thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < call.num_pieces * peers.shards; i += kThreads) {
+    shared->live[i / peers.shards][i % peers.shards] =
+        live_rows(call, i / peers.shards, i % peers.shards);
+  }
+  for (int i = thread; i < call.num_arrays * peers.shards; i += kThreads) {
+    auto const sender = i / call.num_arrays, array = i % call.num_arrays;
+    auto const& letter = peers.boxes[peers.me]->letters[sender];
+    shared->sent[sender][array] = reinterpret_cast<char const*>(letter.arrays[array]);
+  }
+  __syncthreads();
+}
+
+template <class Call>
+__device__ __forceinline__ void copy_chunk(Call const& call, SharedCounts<Call> const& shared,
+                                           uint32_t chunk, int sender) {
+  auto const number = piece_of_chunk(call.pieces, call.num_pieces, chunk);
+  auto const& piece = call.pieces[number];
+  auto const units = live_units(piece, chunk, shared.live[number][sender]);
+  if (units == 0) return;
+  auto const part = call.part_bytes[piece.array];
+  auto const offset = piece.begin + static_cast<int64_t>(chunk - piece.first_chunk) * kChunkBytes;
+  copy_bytes(shared.sent[sender][piece.array] + part * call.peers.me + offset,
+             static_cast<char*>(call.received[piece.array]) + part * sender + offset, units,
+             piece.unit);
+}
+
+// Says to all peers that their arrays are read, and waits until they say the same.
+__device__ __forceinline__ void leave(PeersRef const& peers) {
+  auto* const mine = peers.boxes[peers.me];
+  auto const thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) mine->finished = 0;  // for the next round
+  if (thread >= peers.shards) return;
+  auto const round = mine->round;
+  raise_flag(&peers.boxes[thread]->read[peers.me], round);
+  wait_for_flag(peers, &mine->read[thread], thread, round);
+}
+
+// Consecutive chunks are those of different senders, and every GPU begins with itself: else all
+// would read from the same one at once, and a third of the links' speed would be lost.
+template <class Call>
+__global__ void __launch_bounds__(kThreads) dynemb_copy_kernel(__grid_constant__ Call const call) {
+  __shared__ SharedCounts<Call> shared;
+  __shared__ bool is_last;
+  auto const& peers = call.peers;
+  auto const shards = static_cast<uint32_t>(peers.shards);
+  read_counts(call, &shared);
+  for (auto turn = blockIdx.x; turn < call.num_chunks * shards; turn += gridDim.x) {
+    copy_chunk(call, shared, turn / shards, static_cast<int>((turn + peers.me) % shards));
+  }
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    is_last = atomicAdd(&peers.boxes[peers.me]->finished, 1u) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (is_last) leave(peers);
+}
+
+// FNV-1a over what all devices must agree on.
+struct ProgramHash {
+  uint32_t value = 2166136261u;
+  void add(int64_t number) {
+    for (int i = 0; i < 8; ++i, number >>= 8) value = (value ^ (number & 0xff)) * 16777619u;
+  }
+};
+
+uint32_t program_of(ExchangeCall const& call) {
+  ProgramHash hash;
+  hash.add(call.num_arrays);
+  for (int32_t i = 0; i < call.num_arrays; ++i) hash.add(call.part_bytes[i]);
+  for (int32_t i = 0; i < call.num_pieces; ++i) {
+    auto const& piece = call.pieces[i];
+    for (auto const number : {piece.begin, piece.row_bytes, piece.room, int64_t{piece.array}}) {
+      hash.add(number);
+    }
+  }
+  return hash.value;
+}
+
+uint32_t number_chunks(ExchangeCall* call) {
+  uint32_t chunks = 0;
+  for (int32_t i = 0; i < call->num_pieces; ++i) {
+    auto& piece = call->pieces[i];
+    piece.unit = unit_of(piece, call->part_bytes[piece.array]);
+    piece.first_chunk = chunks;
+    chunks += chunks_of(piece);
+  }
+  return chunks;
+}
+
+template <class Call>
+cudaError_t launch_copy(ExchangeCall const& call, PeersRef const& peers, uint32_t chunks,
+                        cudaStream_t stream) {
+  Call copy;
+  copy.peers = peers;
+  copy.num_chunks = chunks;
+  copy.num_pieces = call.num_pieces;
+  copy.num_arrays = call.num_arrays;
+  copy.counted_by_sender = call.counted_by_sender;
+  copy.counters = call.counters;
+  std::copy_n(call.received, call.num_arrays, copy.received);
+  std::copy_n(call.part_bytes, call.num_arrays, copy.part_bytes);
+  std::copy_n(call.pieces, call.num_pieces, copy.pieces);
+  auto const turns = int64_t{chunks} * peers.shards;
+  auto const blocks = persistent_blocks(turns, kBlocksOfMultiprocessor);
+  return launch(dynemb_copy_kernel<Call>, blocks, stream, copy);
+}
+
+}  // namespace
+
+cudaError_t exchange(ExchangeCall& call, cudaStream_t stream) {
+  PeersRef peers{};
+  if (!find_peers(call.devices, call.num_devices, call.shards, &peers)) {
+    return cudaErrorInvalidDevice;
+  }
+  auto const chunks = number_chunks(&call);
+  ArriveCall arrive{peers, {}, call.num_arrays, call.rank};
+  for (int32_t i = 0; i < call.num_arrays; ++i) {
+    arrive.letter.arrays[i] = reinterpret_cast<uint64_t>(call.sent[i]);
+  }
+  arrive.letter.counters = reinterpret_cast<uint64_t>(call.counters);
+  arrive.letter.program = program_of(call);
+  DYNEMB_CUDA_TRY(launch(dynemb_arrive_kernel, 1, stream, arrive, 0, kMostExchanged));
+  auto const is_small =
+      call.num_arrays <= SmallCall::most_arrays && call.num_pieces <= SmallCall::most_pieces;
+  return is_small ? launch_copy<SmallCall>(call, peers, chunks, stream)
+                  : launch_copy<LargeCall>(call, peers, chunks, stream);
+}
+
+}  // namespace dynemb::cuda

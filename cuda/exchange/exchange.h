@@ -1,0 +1,34 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/exchange/exchange.h: an exchange between GPUs that read each other's memory.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "core/exchange.h"
+
+namespace dynemb::cuda {
+
+struct ExchangeCall {
+  int64_t const* devices;  // ordinals, groups of `shards` side by side
+  int64_t num_devices;
+  int64_t shards;
+  int32_t num_arrays;
+  int32_t num_pieces;
+  bool counted_by_sender;  // else the receiver's counters say what is live
+  void const* sent[kMostExchanged];
+  void* received[kMostExchanged];
+  int64_t part_bytes[kMostExchanged];
+  int32_t const* rank;  // of this device, as the program knows it
+  int32_t const* counters;
+  Piece pieces[kMostPieces];  // begin, row_bytes, room, array and counter are given
+};
+
+// Puts an exchange on the stream of the current device. Sets the units and chunks of the pieces.
+// cudaErrorInvalidDevice: the device is in no prepared group.
+cudaError_t exchange(ExchangeCall& call, cudaStream_t stream);
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,27 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/exchange/peer_group.h: GPUs of one process that read each other's memory.
+//
+// A group is made once, while a program is traced, and never freed: programs hold its mailboxes.
+// Where a wait is given up, a thread of the host prints which GPU did not arrive, since the error
+// that the driver returns after that names nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dynemb::cuda {
+
+struct PeersRef;
+
+// Prepares a group of GPUs, by ordinal in order of rank. Returns why they cannot read each other's
+// memory; empty if they can.
+std::string prepare_peers(std::vector<int> const& devices);
+
+// Finds the group, out of several of `shards` GPUs side by side, that the current device is in.
+// Returns false if it is in none that is prepared.
+bool find_peers(int64_t const* devices, int64_t num_devices, int64_t shards, PeersRef* peers);
+
+}  // namespace dynemb::cuda

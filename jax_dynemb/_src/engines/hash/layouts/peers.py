@@ -1,0 +1,97 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the devices of a mesh can read each other's memory."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh
+
+from jax_dynemb._src.ops import prepare_peers
+
+TRANSPORTS = ("auto", "peers", "collectives")
+_UNREACHABLE = (
+    "exchange_transport='peers': {reason}. Leave it out, and XLA's collectives do the "
+    "exchange."
+)
+
+
+class Peers(NamedTuple):
+    """Says which devices read each other's memory.
+
+    Attributes:
+      ordinals: of GPUs, in groups that exchange with each other; empty: none do.
+      reason: why none do.
+    """
+
+    ordinals: tuple[int, ...]
+    reason: str = ""
+
+
+@functools.lru_cache(maxsize=64)
+def peers_of(
+    mesh: Mesh | AbstractMesh | None, axes: tuple[str, ...], transport: str
+) -> Peers:
+    """Finds the GPUs whose memory an exchange over some axes reads.
+
+    Args:
+      mesh: the devices.
+      axes: those over which an exchange goes.
+      transport: one of ``TRANSPORTS``.
+
+    Raises:
+      ValueError: ``"peers"`` where the devices cannot.
+    """
+    if transport == "collectives":
+        return Peers((), "exchange_transport='collectives'")
+    groups, reason = _groups_of(mesh, axes)
+    if not reason:
+        reason = prepare_peers(groups.reshape(-1).tolist(), groups.shape[1])
+    if reason and transport == "peers":
+        raise ValueError(_UNREACHABLE.format(reason=reason))
+    return Peers((), reason) if reason else Peers(tuple(groups.reshape(-1).tolist()))
+
+
+def _groups_of(
+    mesh: Mesh | AbstractMesh | None, axes: tuple[str, ...]
+) -> tuple[np.ndarray, str]:
+    """Returns ordinals [groups, shards], or why there are none."""
+    none = np.zeros((0, 1), int)
+    if not isinstance(mesh, Mesh):
+        return none, "the devices are not known before the shard_map runs"
+    devices = mesh.devices.reshape(-1)
+    if {device.platform for device in devices} != {"gpu"}:
+        return none, f"the devices are of the platform {devices[0].platform}"
+    if {device.process_index for device in devices} != {jax.process_index()}:
+        return none, "the devices belong to several processes"
+    shards = math.prod(mesh.shape[axis] for axis in axes)
+    if shards == 1:
+        return none, "there is one device"
+    ordinals = [device.local_hardware_id for device in devices]
+    grid = np.array(ordinals).reshape(mesh.devices.shape)
+    return grouped(grid, mesh.axis_names, axes), ""
+
+
+def grouped(
+    grid: np.ndarray, names: tuple[str, ...], axes: tuple[str, ...]
+) -> np.ndarray:
+    """Cuts a mesh into the groups whose devices differ in some axes only.
+
+    Args:
+      grid: a number for each device, in the shape of the mesh.
+      names: of its axes.
+      axes: those over which a group goes; the first is the slowest.
+
+    Returns:
+      Numbers [groups, shards]; a device's place in its group is its
+      ``jax.lax.axis_index(axes)``.
+    """
+    others = [n for n, name in enumerate(names) if name not in axes]
+    order = [*others, *(names.index(axis) for axis in axes)]
+    shards = math.prod(grid.shape[names.index(axis)] for axis in axes)
+    return grid.transpose(order).reshape(-1, shards)

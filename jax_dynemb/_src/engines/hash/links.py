@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""How arrays get from each device of a mesh to each other one.
+
+XLA's ``all_to_all`` works everywhere and moves whole arrays. GPUs of one process read
+each other's memory instead: only rows that mean something move, without a copy that
+joins them before or cuts them after.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int32
+
+from jax_dynemb._src.ops import Piece, exchange
+
+
+class Live(NamedTuple):
+    """Counts the live rows of the first pieces of an exchange.
+
+    Attributes:
+      counts: for each piece and device, how many rows this device has for it, or gets
+        from it.
+      by_sender: which of the two.
+    """
+
+    counts: Int32[Array, "pieces shards"]
+    by_sender: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """Describes the devices of an exchange, inside a shard_map over their axes.
+
+    Attributes:
+      axes: of the mesh, over which the exchange goes.
+      shards: devices of an exchange.
+      peers: ordinals of GPUs that read each other's memory, groups of ``shards`` side
+        by side; empty: XLA's collectives do the exchange.
+    """
+
+    axes: tuple[str, ...]
+    shards: int
+    peers: tuple[int, ...] = ()
+
+    def all_to_all(self, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+        """Exchanges whole arrays [shards, ...]."""
+        if self.peers:
+            sizes = [x.size * x.dtype.itemsize // self.shards for x in arrays]
+            pieces = [Piece(n, 0, size, size) for n, size in enumerate(sizes)]
+            return self.exchange(arrays, pieces)
+        return _by_collectives(arrays, self.axes)
+
+    def exchange(
+        self,
+        arrays: Sequence[jax.Array],
+        pieces: Sequence[Piece],
+        live: Live | None = None,
+    ) -> list[jax.Array]:
+        """Exchanges live rows between GPUs that read each other's memory.
+
+        Args:
+          arrays: each of ``shards`` equal parts.
+          pieces: where rows lie in a part.
+          live: how many of them; None: all.
+        """
+        counts = jnp.zeros((1, self.shards), jnp.int32) if live is None else live.counts
+        return exchange(
+            arrays,
+            pieces,
+            jax.lax.axis_index(self.axes),
+            counts,
+            devices=self.peers,
+            counted_by_sender=live is not None and live.by_sender,
+        )
+
+
+def _by_collectives(
+    arrays: Sequence[jax.Array], axes: tuple[str, ...]
+) -> list[jax.Array]:
+    """Exchanges [shards, places, ...] arrays by one all_to_all per dtype."""
+    result: dict[int, jax.Array] = {}
+    for dtype in dict.fromkeys(array.dtype for array in arrays):
+        of_dtype = [i for i, array in enumerate(arrays) if array.dtype == dtype]
+        flat = [arrays[i].reshape(arrays[i].shape[0], -1) for i in of_dtype]
+        joined = flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=1)
+        joined = jax.lax.all_to_all(joined, axes, 0, 0, tiled=True)
+        begin = 0
+        for i, part in zip(of_dtype, flat, strict=True):
+            end = begin + part.shape[1]
+            result[i] = joined[:, begin:end].reshape(arrays[i].shape)
+            begin = end
+    return [result[i] for i in range(len(arrays))]

@@ -1,0 +1,211 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs that read each other's memory exchange what XLA's collectives exchange."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+
+import jax_dynemb as jde
+import peers
+from jax_dynemb._src.engines.hash.layouts.peers import grouped
+from meshes import mesh_of
+
+FACTORS = [(None, "rows"), (0.5, "rows"), (0.5, "sums"), (0.1, "auto"), (8.0, "rows")]
+
+
+@pytest.fixture(params=["emulated", pytest.param("gpus", marks=pytest.mark.multigpu)])
+def mesh(request, monkeypatch):
+    """A mesh whose devices read each other's memory, or do as if they did."""
+    if request.param == "emulated":
+        peers.emulate(monkeypatch)
+        return mesh_of(2)
+    return _gpus()
+
+
+def _gpus() -> Mesh:
+    try:
+        devices = jax.devices("gpu")
+    except RuntimeError:
+        devices = []
+    if len(devices) < 2:
+        pytest.skip("needs two GPUs")
+    return Mesh(np.array(devices), ("data",))
+
+
+def _tables() -> list[jde.TableConfig]:
+    adam, sgd = jde.optim.adam(0.01), jde.optim.sgd(0.1)
+    return [
+        jde.TableConfig("evicts", dim=16, capacity=1024, optimizer=adam),
+        jde.TableConfig("bags", dim=8, capacity=4096, optimizer=sgd, pooling="sum"),
+        jde.TableConfig("means", dim=20, capacity=4096, optimizer=sgd, pooling="mean"),
+        jde.TableConfig("few", dim=16, capacity=3, optimizer=adam),
+    ]
+
+
+def _trained(mesh: Mesh, transport: str, factor: float, pooled: str) -> list:
+    """Rows of all steps and of a serving lookup, after eviction and removal."""
+    coll = jde.Tables(
+        _tables(),
+        mesh,
+        exchange_factor=factor,
+        exchange_pooled=pooled,
+        exchange_transport=transport,
+    )
+    state = coll.init(seed=0)
+    n, rng = 128 * mesh.size, np.random.default_rng(1)
+
+    @jax.jit
+    def step(state, ids, shift):
+        rows, residual, state = coll.lookup(state, ids)
+        grads = {name: row * 0.25 + shift for name, row in rows.items()}
+        return rows, coll.apply_gradients(state, residual, grads)
+
+    outputs = []
+    for t in range(4):
+        ids = {
+            "evicts": rng.integers(0, 600, n),
+            "bags": rng.integers(0, 900 // (1 + t), (n // 4, 4)),
+            "means": rng.integers(0, 900, (n // 4, 6)),
+            "few": rng.integers(0, 3, n),
+        }
+        ids = {name: jde.ids(each) for name, each in ids.items()}
+        rows, state = step(state, ids, jnp.float32(0.125 * t))
+        outputs += [rows[name] for name in sorted(rows)]
+        if t == 2:
+            state = coll.erase(state, {"evicts": jde.ids(np.arange(100))})
+    found, _ = coll.find(state, {"evicts": jde.ids(rng.integers(0, 900, n))})[:2]
+    outputs += jax.tree.leaves(found)
+    stats = coll.stats(state)
+    counted = ("rows", "evicted", "lost_updates", "refused")
+    outputs += [v for k, v in sorted(stats.items()) if k.split("/")[-1] in counted]
+    return [np.asarray(each, np.float64) for each in outputs]
+
+
+@pytest.mark.parametrize(("factor", "pooled"), FACTORS)
+def test_rows_and_counters_are_those_of_collectives(mesh, factor, pooled):
+    by_peers = _trained(mesh, "peers", factor, pooled)
+    by_collectives = _trained(mesh, "collectives", factor, pooled)
+    for mine, theirs in zip(by_peers, by_collectives, strict=True):
+        # XLA may add the rows of a bag in another order in another program.
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.multigpu
+@pytest.mark.parametrize("late", range(4))
+def test_a_late_device_is_waited_for(late):
+    mesh = _gpus()
+    if late >= mesh.size:
+        pytest.skip(f"needs {late + 1} GPUs")
+    coll = jde.Tables(_tables()[:1], mesh, exchange_transport="peers")
+
+    def body(state, ids, turns):
+        me = jax.lax.axis_index("data")
+        count = jnp.where(me == late, turns, 0)
+        busy = jax.lax.fori_loop(0, count, lambda _, x: x @ x * 0.5, jnp.eye(512))
+        ids = ids + jnp.where(jnp.isnan(busy[0, 0]), 1, 0).astype(ids.dtype)
+        rows, residual, state = coll.lookup(state, {"evicts": ids})
+        busy = jax.lax.fori_loop(0, count, lambda _, x: x @ x * 0.5, busy)
+        grads = {"evicts": rows["evicts"] + jnp.where(jnp.isnan(busy[0, 0]), 1, 0)}
+        return rows["evicts"], coll.apply_gradients(state, residual, grads)
+
+    placement = coll.placement
+    assert placement is not None
+    specs, split = placement.state_specs(placement.stacks), placement.split
+    step = jax.jit(
+        jax.shard_map(
+            body,
+            mesh=mesh,
+            in_specs=(specs, split, jax.P()),
+            out_specs=(split, specs),
+            check_vma=False,
+        )
+    )
+    ids = jde.ids(np.random.default_rng(0).integers(0, 600, 256 * mesh.size))
+    results = []
+    for turns in (0, 300):
+        state = coll.init(seed=0)
+        for _ in range(3):
+            rows, state = step(state, ids, turns)
+        results.append(np.asarray(rows))
+    np.testing.assert_array_equal(*results)
+
+
+_DEAD = """
+    import jax, jax.numpy as jnp, numpy as np
+    from jax.sharding import Mesh
+    import jax_dynemb as jde
+
+    mesh = Mesh(np.array(jax.devices()), ("data",))
+    table = jde.TableConfig("t", dim=16, capacity=1024, optimizer=jde.optim.sgd(0.1))
+    coll = jde.Tables([table], mesh, exchange_transport="peers")
+
+    def body(state, ids):
+        turns = jnp.where(jax.lax.axis_index("data") == 1, 10**6, 0)
+        busy = jax.lax.fori_loop(0, turns, lambda _, x: x * 0.5 + ids[0, 0], 1.0)
+        return coll.lookup(state, {"t": ids + jnp.uint32(busy > 1e30)})[0]["t"]
+
+    specs = coll.placement.state_specs(coll.placement.stacks)
+    split = coll.placement.split
+    run = jax.jit(
+        jax.shard_map(
+            body, mesh=mesh, in_specs=(specs, split), out_specs=split, check_vma=False
+        )
+    )
+    ids = jde.ids(np.arange(64 * mesh.size))
+    jax.block_until_ready(run(coll.init(seed=0), ids))
+"""
+
+
+@pytest.mark.multigpu
+def test_a_device_that_never_arrives_is_named():
+    _gpus()
+    environment = dict(os.environ, JAX_DYNEMB_PEER_TIMEOUT="3")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", textwrap.dedent(_DEAD)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "waited 3 s for GPU 1, which did not arrive" in done.stderr
+
+
+def test_peers_are_refused_where_there_are_no_gpus():
+    with pytest.raises(ValueError, match="Leave it out") as error:
+        jde.Tables(_tables(), mesh_of(2), exchange_transport="peers")
+    assert "platform cpu" in str(error.value)
+    jde.Tables(_tables(), mesh_of(2))  # the advice
+
+
+def test_an_unknown_transport_is_refused():
+    with pytest.raises(ValueError, match="'auto', 'peers', 'collectives'"):
+        jde.Tables(_tables(), mesh_of(2), exchange_transport="nccl")
+
+
+@pytest.mark.parametrize("axes", [("b",), ("a", "c"), ("c", "a"), ("a", "b", "c")])
+def test_groups_are_the_devices_that_an_axis_index_numbers(axes):
+    names, shape = ("a", "b", "c"), (2, 3, 4)
+    grid = np.arange(24).reshape(shape)
+    groups = grouped(grid, names, axes)
+    coordinates = dict(zip(names, np.indices(shape), strict=True))
+    for group in groups:
+        for place, device in enumerate(group):
+            index = 0
+            for axis in axes:
+                n = names.index(axis)
+                index = index * shape[n] + coordinates[axis].reshape(-1)[device]
+            assert index == place
+        others = [n for n in names if n not in axes]
+        for axis in others:
+            assert len(set(coordinates[axis].reshape(-1)[group])) == 1
+    assert sorted(groups.reshape(-1)) == list(range(24))
