@@ -63,7 +63,7 @@ nightly: install ## what takes hours: all instruction sets under sanitizers, lon
 	$(VENV)/bin/python tests/files/mutate.py --count 2000 --seed $(SEED) --unchecked
 	DYNEMB_DEPARTURES=$(DEPARTURES) $(VENV)/bin/python -P -m pytest -q tests/stores/test_tables.py -k "nothing_is_lost and Log"
 	DYNEMB_DEPARTURES=$(DEPARTURES) $(VENV)/bin/python -P -m pytest -q tests/tiers/test_ahead_departures.py -k Log
-	$(VENV)/bin/python -m pip install -q ray "jax-dynemb[recipes]"
+	$(VENV)/bin/python -m pip install -q "ray[train]" "jax-dynemb[recipes,serve,trackers]"
 	HYPOTHESIS_PROFILE=nightly $(VENV)/bin/python -P -m pytest $(PYTEST_ARGS)
 
 # ---- serving in PyTorch: an environment of its own, without JAX -----------------------------------
@@ -84,10 +84,10 @@ torch-test: $(TORCH_VENV)/.installed ## the tests of jax_dynemb_torch, in an env
 	@! $(TORCH_VENV)/bin/python -c "import jax" 2>/dev/null || { echo "$(TORCH_VENV) has JAX; remove it: these tests must run without."; exit 1; }
 	cd jax_dynemb_torch && $(abspath $(TORCH_VENV))/bin/python -m pytest -q $(TORCH_TEST_ARGS)
 
-torch-interop: install ## the tests with PyTorch and the libraries of examples/recipes, in the environment that has JAX
-	$(VENV)/bin/python -m pip install -q "$(TORCH)" "jax-dynemb[recipes]"
+torch-interop: install ## the tests with PyTorch and the libraries of examples/recipes and examples/serve, in the environment that has JAX
+	$(VENV)/bin/python -m pip install -q "$(TORCH)" "jax-dynemb[recipes,serve,trackers]"
 	$(VENV)/bin/python -P -m pytest -q tests/torchrec/test_torch.py tests/nnx/test_tt_embedding_bag.py \
-	  tests/publishing/test_torch_subscriber.py tests/examples/test_recipes.py
+	  tests/publishing/test_torch_subscriber.py tests/examples/test_recipes.py tests/examples/test_serve.py
 
 # ---- the environment ----------------------------------------------------------------------------
 

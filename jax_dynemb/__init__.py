@@ -52,6 +52,8 @@ from jax_dynemb._src.table import Mark as Mark
 from jax_dynemb._src.table import RowGradients as RowGradients
 from jax_dynemb._src.table import Tables as Tables
 from jax_dynemb._src.tt import TTConfig as TTConfig
+from jax_dynemb._src.unique import Unique as Unique
+from jax_dynemb._src.unique import unique as unique
 from jax_dynemb._version import __version__ as __version__
 from jax_dynemb.nnx import TTEmbeddingBag as TTEmbeddingBag
 

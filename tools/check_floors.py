@@ -94,6 +94,7 @@ PYTHON_FLOORS = {
     "files.disk": 3,
     "stores": 3,  # rows by key: engines and storage tiers read and write them
     "ops": 4,
+    "unique": 5,
     "engines": 5,
     "engines.shard": 5,
     "engines.hash": 5,

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -95,6 +95,29 @@ def train(batches: Iterable[Mapping[str, Any]]) -> Training:
     """Trains a new model on what ``to_batch`` returns, one step a batch."""
     model, optimizer = new()
     losses = [step(model, optimizer, batch) for batch in batches]
+    return Training([float(loss) for loss in losses], model)
+
+
+def train_logged(
+    log: Callable[[int, dict[str, float]], None], every: int = 4
+) -> Training:
+    """Trains one epoch, and logs the loss and the counters of the tables.
+
+    ``stats`` waits for the devices, so it is read every few steps only.
+
+    Args:
+      log: takes the number of steps, and numbers by name.
+      every: steps between two calls.
+    """
+    columns, (model, optimizer) = click_log(), new()
+    losses = []
+    for start in range(0, len(columns["label"]), BATCH):
+        rows = slice(start, start + BATCH)
+        batch = to_batch({name: column[rows] for name, column in columns.items()})
+        losses.append(step(model, optimizer, batch))
+        if len(losses) % every == 0:
+            stats = {name: float(x) for name, x in model.sparse.stats().items()}
+            log(len(losses), {"loss": float(losses[-1])} | stats)
     return Training([float(loss) for loss in losses], model)
 
 

@@ -4,13 +4,15 @@
 
 import json
 import math
+import re
+import xml.etree.ElementTree
 
 import jax
 import numpy as np
 import pytest
 
 from jax_dynemb.__main__ import main
-from jax_dynemb._src.commands import bench
+from jax_dynemb._src.commands import bench, bench_page, matrix
 from jax_dynemb._src.commands import workload as _workload
 from suite import workloads
 
@@ -32,6 +34,63 @@ def test_every_step_is_printed_and_written(tmp_path, capsys):
         assert figure["floor_ms"] == pytest.approx(floor)
     output = capsys.readouterr().out
     assert "floor ms" in output and "rowwise_adagrad" not in output
+
+
+def test_a_page_shows_every_figure_and_loads_nothing(tmp_path, capsys):
+    names = ("--json", str(tmp_path / "run.json"), "--html", str(tmp_path / "run.html"))
+    assert main(["bench", *TINY, "--optimizers", "sgd,adam", *names]) == 0
+    assert "matrix in JAX, ms" in capsys.readouterr().out
+    page = (tmp_path / "run.html").read_text()
+    assert not re.search(r"src=|href=|url\(|<script|@import|https?:", page)
+    body = re.sub("<!doctype html>|<meta[^>]*>", "", page)
+    xml.etree.ElementTree.fromstring(body)  # every tag is closed
+    figures = json.loads((tmp_path / "run.json").read_text())["figures"]
+    assert len(figures) == 9 and all(figure["peer_ms"] > 0 for figure in figures)
+    bars = re.findall(r"<rect class=\"(\w+)\"[^>]*><title>[^<]*: (\S+) ms<", page)
+    expected = [
+        (kind, f"{figure[field]:.4g}")
+        for figure in figures
+        for kind, field in (("floor", "floor_ms"), ("own", "ms"), ("peer", "peer_ms"))
+    ]
+    assert bars == expected
+
+
+def test_a_longer_time_has_a_longer_bar():
+    figure = {"workload": "w<1>", "step": "sgd", "bytes": 1e6}
+    figures = [
+        figure | {"ms": ms, "floor_ms": 0.2, "peer_ms": 50.0} for ms in (1.0, 3.0, 9.0)
+    ]
+    run = {"device": "a & b", "copy": 1e9, "figures": figures, "facts": {"jax": "0"}}
+    page = bench_page.bench_page(run)
+    assert "a &amp; b" in page and "<h2>w&lt;1&gt;</h2>" in page
+    pattern = r"<rect class=\"own\"[^>]* width=\"([\d.]+)"
+    first, second, third = map(float, re.findall(pattern, page))
+    assert 0 < first < second < third
+    assert second - first == pytest.approx(third - second, abs=0.2)  # logarithmic
+
+
+@pytest.mark.parametrize("ids", [0, 3])
+def test_steps_of_matrices_are_those_of_tables(ids):
+    """Compares with NumPy: every row gets the sum of the gradients of its ids."""
+    work = _workload.Workload(tables=2, rows=50, dim=8, bags=16, ids=ids)
+    drawn = [_workload.draw(work, seed) for seed in range(2)]
+    names = ["lookup", "sgd", "rowwise_adagrad"]
+    steps = matrix.matrix_steps(work, names[1:], drawn)
+    for name, (found, step, state, batches) in zip(names, steps, strict=True):
+        assert name == found
+        state, rows = step(state, *batches[0])
+        assert np.allclose(rows, 1e-2 * max(1, ids)) and rows.shape == (2, 16, 8)
+        if name == "lookup":
+            continue
+        counts = np.stack([np.bincount(each, minlength=50) for each in drawn[0]])
+        moved = {"sgd": 1e-6 * counts, "rowwise_adagrad": 1e-3 * (counts > 0)}[name]
+        want = np.broadcast_to(1e-2 - moved[..., None], (2, 50, 8))
+        np.testing.assert_allclose(state[0], want, rtol=1e-4)
+
+
+def test_matrices_that_are_too_large_are_left_out():
+    work = _workload.Workload(tables=26, rows=1_000_000, dim=128, bags=16, ids=3)
+    assert not list(matrix.matrix_steps(work, ["sgd"], []))
 
 
 def test_an_unknown_optimizer_is_refused(capsys):

@@ -116,3 +116,15 @@ def test_two_workers_of_ray(tmp_path):
     )
     assert done.returncode == 0
     assert jde.checkpoint.latest(tmp_path) == 20
+
+
+@pytest.mark.slow
+def test_two_workers_of_rays_jax_trainer(tmp_path):
+    pytest.importorskip("ray.train.v2.jax", reason="needs ray[train]")
+    command = [sys.executable, FOLDER / "train_jaxtrainer.py", tmp_path / "run"]
+    command += ["--steps", "20", "--restarts", "0"]
+    done = subprocess.run(
+        command, env=environment(RAY_AUTH_MODE="disabled"), timeout=SECONDS
+    )
+    assert done.returncode == 0
+    assert jde.checkpoint.latest(tmp_path / "run") == 20

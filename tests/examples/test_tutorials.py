@@ -5,9 +5,18 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tutorials import click_model, many_devices, resume, sequences, two_towers
+from tutorials import (
+    click_model,
+    many_devices,
+    ranker,
+    resume,
+    sequences,
+    tasks,
+    two_towers,
+)
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs/tutorials").glob("*.md"))
@@ -30,6 +39,26 @@ def test_towers_find_the_items_of_the_topic():
 @pytest.mark.slow
 def test_sessions_are_continued():
     assert sequences.main(steps=250) > 0.9
+
+
+@pytest.mark.slow
+def test_likes_of_new_people_are_ranked_as_bayes_rule_does():
+    found = ranker.main()
+    assert found["possible"] - 0.02 < found["learned"] < found["possible"] + 0.02
+    assert found["begin"] < found["learned"] - 0.05  # the history is what helps
+
+
+def test_the_best_guess_counts_likes_before_and_not_the_like_itself():
+    topics, liked = np.array([[3, 3, 4, 3]]), np.array([[True, True, True, False]])
+    believed = np.array([[0.5, 0.9, 0.5, 0.81 / 0.82]])
+    want = believed * 0.9 + (1 - believed) * 0.1
+    np.testing.assert_allclose(ranker.best_guess(topics, liked), want)
+
+
+@pytest.mark.slow
+def test_clicks_help_to_predict_purchases():
+    found = tasks.main(steps=500)
+    assert found["alone"] + 0.05 < found["buy"] < found["possible"] + 0.01
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ The repository's ``benchmarks/bench_suite.py`` measures more, beside other libra
 from __future__ import annotations
 
 import argparse
+import datetime
 import itertools
 import json
 import time
@@ -20,7 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from rich.table import Table
 
+from jax_dynemb._src.commands.bench_page import bench_page
 from jax_dynemb._src.commands.console import console
+from jax_dynemb._src.commands.matrix import MATRIX, matrix_steps
 from jax_dynemb._src.commands.workload import (
     WORKLOADS,
     Workload,
@@ -49,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--scale", type=float, default=1.0, help="factor on rows and bags")
     add("--seconds", type=float, default=0.2, help="length of one repeat")
     add("--json", type=Path, metavar="FILE", help="write the figures too")
+    add("--html", type=Path, metavar="FILE", help="write a page; measures peers too")
+    add("--peers", action="store_true", help="measure a matrix in plain JAX as well")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -66,13 +71,28 @@ def main(arguments: argparse.Namespace) -> int:
     figures = []
     for full in WORKLOADS["cpu" if device.platform == "cpu" else "gpu"]:
         work = scaled(full, arguments.scale)
-        for figure in measure(work, names, arguments.seconds):
-            figures.append(figure | {"floor_ms": figure["bytes"] / copy * 1e3})
+        found = list(measure(work, names, arguments.seconds))
+        peers = {}
+        if arguments.peers or arguments.html:
+            peers = dict(measure_matrix(work, names, arguments.seconds))
+        for figure in found:
+            figure["floor_ms"] = figure["bytes"] / copy * 1e3
+            if figure["step"] in peers:
+                figure["peer_ms"] = peers[figure["step"]]
+            figures.append(figure)
     out.print(_table(figures))
+    document = {"device": device.device_kind, "copy": copy, "figures": figures}
     if arguments.json:
-        document = {"device": device.device_kind, "copy": copy, "figures": figures}
         text = json.dumps(document, indent=1)
         arguments.json.write_text(text + "\n", encoding="utf-8")
+    if arguments.html:
+        facts = {
+            "jax": jax.__version__,
+            "jax_dynemb": __version__,
+            "measured": f"{datetime.datetime.now():%Y-%m-%d %H:%M}",
+        }
+        text = bench_page(document | {"facts": facts})
+        arguments.html.write_text(text, encoding="utf-8")
     return 0
 
 
@@ -91,6 +111,15 @@ def measure(
             state, ms = _milliseconds(step, state, batches, seconds)
             size = least_bytes(work, distinct, coll if name == optimizer else None)
             yield {"workload": str(work), "step": name, "ms": ms, "bytes": size}
+
+
+def measure_matrix(
+    work: Workload, optimizers: Sequence[str], seconds: float
+) -> Iterator[tuple[str, float]]:
+    """Yields milliseconds of the same steps on matrices in plain JAX, by name."""
+    drawn = [draw(work, seed) for seed in range(_BATCHES)]
+    for name, step, state, batches in matrix_steps(work, optimizers, drawn):
+        yield name, _milliseconds(step, state, batches, seconds)[1]
 
 
 def copy_speed(scale: float, seconds: float) -> float:
@@ -135,14 +164,17 @@ def _milliseconds(
 
 
 def _table(figures: Sequence[dict[str, Any]]) -> Table:
+    peers = any("peer_ms" in figure for figure in figures)
     table = Table("workload", "step", title="steps back to back")
-    for name in ("ms", "floor ms", "GB/s"):
+    for name in ("ms", "floor ms", "GB/s", *[f"{MATRIX}, ms"] * peers):
         table.add_column(name, justify="right")
     above = None
     for figure in figures:
         ms, work = figure["ms"], figure["workload"]
-        numbers = (ms, figure["floor_ms"], figure["bytes"] / ms / 1e6)
-        shown = (f"{number:.3f}" for number in numbers)
+        numbers = [ms, figure["floor_ms"], figure["bytes"] / ms / 1e6]
+        shown = [f"{number:.3f}" for number in numbers]
+        if peers:
+            shown.append(f"{figure['peer_ms']:.3f}" if "peer_ms" in figure else "-")
         table.add_row("" if work == above else work, figure["step"], *shown)
         above = work
     return table

@@ -61,6 +61,11 @@ class Content:
 def page(title: str, tables: Mapping[str, StoredTable]) -> str:
     """Returns the HTML of the page."""
     body = "".join(_section(name, table) for name, table in tables.items())
+    return document(title, body)
+
+
+def document(title: str, body: str) -> str:
+    """Returns a page of a title and HTML, with the style of all pages."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>"
@@ -205,4 +210,5 @@ _STYLE = (
     "font-variant-numeric:tabular-nums}"
     "div{display:flex;flex-wrap:wrap;gap:1.5rem}figure{margin:0;width:24rem}"
     "svg{width:100%}rect{fill:#4a7fb5}text{font-size:11px;fill:currentColor}"
+    "rect.floor{fill:#8a99a8}rect.peer{fill:#c77d3a}"
 )
