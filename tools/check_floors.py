@@ -70,6 +70,7 @@ PYTHON_FLOORS = {
     "names": 3,
     "ids": 3,
     "removal_options": 3,
+    "score_strategy": 3,
     "scores": 3,
     "row_formats": 3,
     "seed": 3,

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import enum
 import math
 import reprlib
 from typing import Any, Literal, Self, get_args
@@ -33,6 +32,12 @@ from jax_dynemb._src.optim.interface import (
 )
 from jax_dynemb._src.removal_options import kept_for, logged_keys
 from jax_dynemb._src.row_formats import ROW_FORMATS, dtype_name
+from jax_dynemb._src.score_strategy import (
+    COMPETING,
+    ScoreStrategy,
+    Strategy,
+    named_strategy,
+)
 from jax_dynemb._src.shardings import SHARDINGS, sharding_name
 from jax_dynemb._src.store_tier import rows_above_store, tier_problem
 from jax_dynemb._src.table_sizes import buckets_for, most_shards
@@ -46,39 +51,6 @@ _ON_FULL = get_args(OnFull)
 _EVICTING = ("evict", "evict_or_error", "compete")
 _NONFINITE = ("skip", "propagate")
 _ROUNDINGS = ("nearest", "stochastic")
-
-
-Strategy = Literal["step", "timestamp", "lfu", "customized", "no_eviction"]
-
-
-class ScoreStrategy(enum.StrEnum):
-    """Chooses the score of a row; a full bucket evicts its lowest score first.
-
-    STEP: the lookup that used the row last. TIMESTAMP: its time in nanoseconds.
-    LFU: how often the row was used, then how recently. CUSTOMIZED: given with each
-    lookup. NO_EVICTION: rows stay; a key that finds no place is refused.
-    """
-
-    STEP = "step"
-    TIMESTAMP = "timestamp"
-    LFU = "lfu"
-    CUSTOMIZED = "customized"
-    NO_EVICTION = "no_eviction"
-
-
-_COMPETING = (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED)
-
-
-# What other libraries and textbooks call them.
-_OTHER_NAMES = {
-    "lru": "score_strategy='step', which evicts the row that was used longest ago",
-    "fifo": "score_strategy='customized', with the time of the first use as the score",
-    "ttl": "jde.lifecycle.Rule(unused_for=...) in erase_where",
-    "none": "score_strategy='no_eviction'",
-    "frequency": "score_strategy='lfu'",
-    "epoch_lru": "score_strategy='customized', with the epoch as the score",
-    "random": "score_strategy='customized', with random numbers as scores",
-}
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -200,7 +172,8 @@ class TableConfig(CheckedFields):
         self._set("initializer", self._resolved_initializer())
         self._checked_initializer("eval_initializer")
         self._set("optimizer", self._resolved_optimizer())
-        self._set("score_strategy", self._resolved_strategy())
+        strategy = named_strategy(self.score_strategy, self._fail)
+        self._set("score_strategy", strategy)
         self._check_halflife()
         self._set("on_full", self._resolved_on_full())
         self._choose("pooling", _POOLINGS)
@@ -440,19 +413,6 @@ class TableConfig(CheckedFields):
         optimizer.states(self.dim)  # raises if it cannot serve a table
         return optimizer
 
-    def _resolved_strategy(self) -> ScoreStrategy:
-        given: Any = self.score_strategy
-        if isinstance(given, ScoreStrategy):
-            return given
-        if isinstance(given, tuple) and set(given) == {"timestamp", "lfu"}:
-            return ScoreStrategy.LFU  # its scores hold the last use as well
-        names = [each.value for each in ScoreStrategy]
-        if not isinstance(given, str) or given.lower() not in names:
-            hint = _OTHER_NAMES.get(str(given).lower().replace("-", "_"))
-            meant = f": that is {hint}" if hint else ""
-            self._fail(f"score_strategy must be one of {names}, not {given!r}{meant}")
-        return ScoreStrategy(str(given).lower())
-
     def _check_halflife(self) -> None:
         lookups = self.lfu_halflife
         if lookups is None:
@@ -481,7 +441,7 @@ class TableConfig(CheckedFields):
                 f"on_full={self.on_full!r} contradicts NO_EVICTION; use "
                 "on_full='refuse' or 'error', or another score_strategy"
             )
-        if self.on_full == "compete" and self.score_strategy not in _COMPETING:
+        if self.on_full == "compete" and self.score_strategy not in COMPETING:
             strategy = ScoreStrategy(self.score_strategy).value
             self._fail(
                 "on_full='compete' compares uses or given scores, but with "
