@@ -63,6 +63,11 @@ class Catalog(Generic[C]):
         return {f: config.name for config in self.configs for f in config.feature_names}
 
     @functools.cached_property
+    def by_feature(self) -> dict[str, C]:
+        """Configs by feature name, in the order of the configs."""
+        return {f: config for config in self.configs for f in config.feature_names}
+
+    @functools.cached_property
     def dynamic(self) -> dict[str, TableConfig]:
         """Configs of the dynamic tables, whose rows are arrays, by table name."""
         return {n: c for n, c in self.tables.items() if isinstance(c, TableConfig)}
@@ -102,15 +107,14 @@ class Catalog(Generic[C]):
         Raises:
           ValueError: no table has the feature.
         """
-        name = self.features.get(feature)
-        if name is None and feature in self.tables:
+        if feature in self.by_feature:
+            return self.by_feature[feature]
+        if feature in self.tables:
             raise ValueError(
                 f"'{feature}' is a table, but this call takes ids by feature. Its "
                 f"features are {list(self.tables[feature].feature_names)}."
             )
-        if name is None:
-            raise ValueError(_unknown("Feature", feature, self.features))
-        return self.tables[name]
+        raise ValueError(_unknown("Feature", feature, self.features))
 
     def in_order(self, by_feature: Mapping[str, T]) -> OrderedDict[str, T]:
         """Sorts values by feature into the order of the configs."""

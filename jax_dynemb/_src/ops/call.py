@@ -55,6 +55,9 @@ class Call:
             refuse_packed(tables, op)
         self._op = op
         self._tables = list(tables)
+        # Others lie in the arrays of the table before them.
+        pairs = zip(self._tables, shares_arrays(tables), strict=True)
+        self._with_own_arrays = [table for table, shares in pairs if not shares]
         self._num_ids = list(num_ids)
         of_tables = table_attributes(tables) if tables else {}
         self._attributes = of_tables | attributes
@@ -85,27 +88,15 @@ class Call:
             # The type of the operand itself: it carries the memory space.
             self._results.append(jax.typeof(array))
 
-    def update_tables(
+    def arrays(
         self, states: Mapping[str, TableState], members: Sequence[str] = ALL
-    ) -> None:
-        """Adds the arrays of the tables, changed in place or passed through."""
-        self.update(*self._arrays(states, members))
-
-    def read_tables(
-        self, states: Mapping[str, TableState], members: Sequence[str] = ALL
-    ) -> None:
-        """Adds the arrays of the tables, only read."""
-        self.read(*self._arrays(states, members))
-
-    def _arrays(
-        self, states: Mapping[str, TableState], members: Sequence[str]
     ) -> list[jax.Array]:
         """Lists the arrays of all tables, each once, in the order of the handlers."""
         for table in self._tables:
             check_state(table, states[table.state_name])
         return [
             array
-            for table in _with_own_arrays(self._tables)
+            for table in self._with_own_arrays
             for array in table_arrays(table, states[table.state_name], members)
         ]
 
@@ -118,7 +109,7 @@ class Call:
         """The states after the call, by name: their arrays are the next results."""
         return {
             t.state_name: take_table(results, t, states[t.state_name], members)
-            for t in _with_own_arrays(self._tables)
+            for t in self._with_own_arrays
         }
 
     def run(self, *, on_host: bool = False) -> Iterator[jax.Array]:
@@ -148,12 +139,6 @@ class Call:
         if open_ended and nbytes > 0:
             raise ValueError(_NO_BOUND.format(op=self._op, size=open_ended[0]))
         return nbytes
-
-
-def _with_own_arrays(tables: Sequence[TableSpec]) -> list[TableSpec]:
-    """Without those that lie in the arrays of the table before them."""
-    shares = shares_arrays(tables)
-    return [table for table, each in zip(tables, shares, strict=True) if not each]
 
 
 def table_arrays(

@@ -34,7 +34,8 @@ def call_batches(
     some: Indices = []
     features: Indices = []
     arrays = [table.state_name for table in tables]
-    for index in sorted(range(len(tables)), key=lambda n: arrays.index(arrays[n])):
+    first = [arrays.index(name) for name in arrays]
+    for index in sorted(range(len(tables)), key=first.__getitem__):
         table = tables[index]
         own = features_of[table.name]
         if len(own) > limits["max_features"]:

@@ -135,24 +135,10 @@ def prepare(
     if bag_size == 0:
         array, shape, bag_size = _one_padding_each(array, rows_shape)
     flat = array.reshape(math.prod(shape), *array.shape[len(shape) :])
+    named = feature, config.name, kernel_pooling(config.pooling)
     shapes = given_shape, shape, rows_shape
-    layout = _layout(config, feature, *shapes, bag_size, weights)
+    layout = FeatureLayout(*named, *shapes, bag_size, weights is not None)
     return layout, FeatureInput(flat, None, _flat_weights(layout, weights))
-
-
-def _layout(
-    config: IdsTable,
-    feature: str,
-    given: tuple[int, ...],
-    ids: tuple[int, ...],
-    rows: tuple[int, ...],
-    bag_size: int,
-    weights: Any,
-) -> FeatureLayout:
-    pooling, weighted = kernel_pooling(config.pooling), weights is not None
-    return FeatureLayout(
-        feature, config.name, pooling, given, ids, rows, bag_size, weighted
-    )
 
 
 def _prepare_jagged(
@@ -169,7 +155,9 @@ def _prepare_jagged(
     pooled = config.pooling is not None
     rows_shape = (offsets.shape[0] - 1,) if pooled else shape
     bag_size = 0 if pooled else 1
-    layout = _layout(config, feature, shape, shape, rows_shape, bag_size, weights)
+    named = feature, config.name, kernel_pooling(config.pooling)
+    shapes = shape, shape, rows_shape
+    layout = FeatureLayout(*named, *shapes, bag_size, weights is not None)
     flat_weights = _flat_weights(layout, weights)
     own_offsets = offsets if pooled else None
     return layout, FeatureInput(array, own_offsets, flat_weights, malformed)

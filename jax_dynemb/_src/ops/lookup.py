@@ -48,11 +48,6 @@ class _CallBatch:
     arrays: RowBuffers  # that features share
 
     @property
-    def is_scored(self) -> bool:
-        """Whether the call takes scores, or the time."""
-        return any(table.takes_given for table in self.configs)
-
-    @property
     def read(self) -> tuple[str, ...]:
         """Lists what a serving lookup reads: counters for the seed only."""
         seeded = constants()["seeded_initializers"]
@@ -135,10 +130,10 @@ def lookup(
     names: list[tuple[str, ...]] = []
     for batch in _batches(tables, inputs, views, arrays):
         call, before = batch.start("lookup"), {**states, **new}
-        if batch.is_scored:
+        if any([table.takes_given for table in batch.configs]):
             call.operand(rows_of(scores, batch.tables))
         call.result((len(batch.configs), WORDS), jnp.uint32)
-        call.update_tables(before, OF_LOOKUP)
+        call.update(*call.arrays(before, OF_LOOKUP))
         batch.add_features(call, _of_lookup)
         results = call.run()
         stamps.append(next(results))
@@ -174,7 +169,7 @@ def find(
             call = batch.start("find_packed", packed=packed)
         else:
             call = batch.start("find")
-        call.read_tables(before, batch.read)
+        call.read(*call.arrays(before, batch.read))
         batch.add_features(call, _of_find)
         batch.take_features(call.run(), _of_find, outputs)
         mine = [outputs[i] for i in batch.features]

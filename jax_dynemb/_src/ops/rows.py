@@ -77,7 +77,7 @@ def gather(
         return _gather_tiered(table, state, slots)
     call = Call("gather", [table])
     states = {table.state_name: state}
-    call.update_tables(states, _ROWS)
+    call.update(*call.arrays(states, _ROWS))
     call.operand(slots)
     count = slots.shape[0]
     call.result((count, table.dim), jnp.float32)
@@ -141,7 +141,7 @@ def scatter(
     noted = slots.shape[0] if last_wins else 0
     call = Call("scatter", [table], [noted], parts=np.int64(parts), **flags)
     states = {table.state_name: state}
-    call.update_tables(states, members)
+    call.update(*call.arrays(states, members))
     call.operand(slots)
     for name in names:
         call.operand(given.get(name))
@@ -180,7 +180,7 @@ def erase(table: TableSpec, state: TableState, ids: jax.Array) -> TableState:
     """Takes keys out of the table; ids that are not there are passed over."""
     call = Call("erase", [table])
     states = {table.state_name: state}
-    call.update_tables(states, OF_REMOVAL)
+    call.update(*call.arrays(states, OF_REMOVAL))
     call.operand(ids)
     call.result((ids.shape[0],), jnp.int32)
     return call.take_tables(call.run(), states, OF_REMOVAL)[table.state_name]

@@ -47,7 +47,7 @@ def count_rule(
     comparisons and window. ``norms`` is by slot; None if the rule compares none.
     """
     call = Call("count_rule", [table], fields=np.int64(fields))
-    call.read_tables({table.state_name: state}, _INDEX)
+    call.read(*call.arrays({table.state_name: state}, _INDEX))
     call.operand(numbers, norms)
     bins = 1 << _ffi.constants()["rule_digit_bits"]
     call.result((2 * bins + 4,), jnp.uint32)
@@ -72,7 +72,7 @@ def erase_rule(
     """Removes and counts rows up to limits of rank, with which ``numbers`` end."""
     call = Call("erase_rule", [table], fields=np.int64(fields))
     states = {table.state_name: state}
-    call.update_tables(states, OF_REMOVAL)
+    call.update(*call.arrays(states, OF_REMOVAL))
     call.operand(numbers, norms)
     call.result((1,), jnp.uint32)
     results = call.run()
@@ -84,6 +84,6 @@ def decay(table: TableSpec, state: TableState, factor: jax.Array) -> TableState:
     """Multiplies the counts of an LFU table by float32[], see ``Tables.decay``."""
     call = Call("decay", [table])
     states = {table.state_name: state}
-    call.update_tables(states, ("index",))
+    call.update(*call.arrays(states, ("index",)))
     call.operand(factor.reshape(1))
     return call.take_tables(call.run(), states, ("index",))[table.state_name]

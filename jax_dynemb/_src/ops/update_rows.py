@@ -48,7 +48,7 @@ def _start(
         **attributes,
     )
     call.operand(*operands, None if stamps is None else stamps(tables, states))
-    call.update_tables(states, members)
+    call.update(*call.arrays(states, members))
     add_gradients(call, features)
     return call
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -99,7 +99,8 @@ class Operations(Declared):
             ids = self._given_batch(ids, weights)
         else:
             _arguments.check_routed(self.engine, ids, weights)
-        self._check_features(state, ids.given, "lookup")
+        tables = [self.engine.catalog.features[f] for f in ids.given]
+        _arguments.check_arrays(self.engine, state, tables, "lookup")
         _arguments.check_flag("lookup", "stats", stats)
         batch, flags = ids.ids, _arguments.flags_of("lookup", touch, insert, now)
         if not (touch and insert):
@@ -180,10 +181,6 @@ class Operations(Declared):
         ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
         return Routed(ids, None, weights, None, self.engine)
 
-    def _check_features(self, state: States, ids: Iterable[str], call: str) -> None:
-        tables = [self.engine.catalog.config_of(feature).name for feature in ids]
-        _arguments.check_arrays(self.engine, state, tables, call)
-
     def find(
         self,
         state: States,
@@ -240,7 +237,8 @@ class Operations(Declared):
             _arguments.check_mapping(ids, "ids", "feature", self.features)
             return (*numpy_find(self, state, ids, weights or {}), state)
         ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
-        self._check_features(state, ids, "find")
+        tables = [self.engine.catalog.features[f] for f in ids]
+        _arguments.check_arrays(self.engine, state, tables, "find")
         _arguments.check_flag("find", "promote", promote)
         if promote:
             state = self.engine.prefetch(state, ids)
@@ -313,7 +311,8 @@ class Operations(Declared):
         """
         _arguments.check_states(self.engine, state, "prefetch")
         ids, _ = _arguments.batch_of(self.engine.catalog, ids, None)
-        self._check_features(state, ids, "prefetch")
+        tables = [self.engine.catalog.features[f] for f in ids]
+        _arguments.check_arrays(self.engine, state, tables, "prefetch")
         return self.engine.prefetch(state, ids)
 
     def flush(self, state: States) -> States:

@@ -26,10 +26,8 @@ from jax_dynemb._src.engines.hash.hash_tables import (
 from jax_dynemb._src.engines.hash.layouts import (
     Inputs,
     Layout,
-    MeshBatch,
     OneDevice,
     Stack,
-    WholeBatch,
     states_of,
 )
 from jax_dynemb._src.engines.hash.packed_ids import PackedIds, pack
@@ -56,14 +54,16 @@ class Lookups(HashTables):
         layout = self.layout.here()
         if isinstance(layout, OneDevice):
             return None
-        batch = self._batch(layout, ids, weights)
+        batch = layout.batch(self.catalog.by_feature, ids, weights)
         static, used = batch.layout, layout.stacks_of(batch.names)
 
         def body(ids, weights):
             inputs = _named_by_stack(layout, static.local(ids, weights))
             return {
-                name: strategy.route(layout, mine, _of_tables(inputs, mine))
-                for name, strategy, mine in by_strategy(layout, _local(used))
+                name: strategy.route(layout, mine, own)
+                for name, strategy, mine, own in by_strategy(
+                    layout, _local(used), inputs
+                )
             }
 
         specs = batch.ids_specs, batch.weights_specs
@@ -85,7 +85,7 @@ class Lookups(HashTables):
         flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], Residual, States]:
         layout = self.layout.here()
-        batch = self._batch(layout, ids, weights, given)
+        batch = layout.batch(self.catalog.by_feature, ids, weights, given)
         static, names = batch.layout, batch.names
         used = layout.stacks_of(names)
 
@@ -94,8 +94,7 @@ class Lookups(HashTables):
             scores = {s.name: select_member(layout, s, given.tables) for s in used}
             tables, rows, features, kept = [flags.of(s.local) for s in used], {}, {}, {}
             new, stamps = dict(state) | halved_sketches(tables, state), None
-            for name, strategy, mine in by_strategy(layout, tables):
-                own = _of_tables(inputs, mine)
+            for name, strategy, mine, own in by_strategy(layout, tables, inputs):
                 one = strategy.lookup(layout, mine, own, new, scores, sent.get(name))
                 rows |= one.rows
                 features |= one.features
@@ -129,7 +128,7 @@ class Lookups(HashTables):
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
         layout = self.layout.here()
-        batch = self._batch(layout, ids, weights)
+        batch = layout.batch(self.catalog.by_feature, ids, weights)
         static, used = batch.layout, layout.stacks_of(batch.names)
 
         def body(state, ids, weights):
@@ -162,7 +161,7 @@ class Lookups(HashTables):
         flags: LookupFlags = TOUCHING,
     ) -> States:
         layout = self.layout.here()
-        batch = self._batch(layout, ids, {}, given)
+        batch = layout.batch(self.catalog.by_feature, ids, {}, given)
         static, names = batch.layout, batch.names
         used = layout.stacks_of(names)
 
@@ -170,8 +169,7 @@ class Lookups(HashTables):
             inputs = _named_by_stack(layout, static.local(ids, {}, given))
             numbers = {s.name: select_member(layout, s, given.tables) for s in used}
             local, new = [flags.of(s.local) for s in used], dict(state)
-            for _, strategy, mine in by_strategy(layout, local):
-                own = _of_tables(inputs, mine)
+            for _, strategy, mine, own in by_strategy(layout, local, inputs):
                 new |= strategy.touch(layout, mine, own, new, numbers)
             new = shard.touched(new, state)
             return restore_untouched(layout, used, names, state, new)
@@ -184,8 +182,8 @@ class Lookups(HashTables):
     def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
         """Brings rows of coming ids into frames. Every device takes its own ids."""
         layout = self.layout.here()
-        configs = {f: self.catalog.config_of(f) for f in ids}
-        far = {f: c for f, c in configs.items() if c.tier is not None}
+        configs = self.catalog.by_feature
+        far = {f: configs[f] for f in ids if configs[f].tier is not None}
         if not far:
             return dict(state)
         flat = {f: prepare(config, f, ids[f])[1].ids for f, config in far.items()}
@@ -218,24 +216,14 @@ class Lookups(HashTables):
         run = layout.mapped(body, (specs,), specs)
         return dict(state) | run(states_of(state, used))
 
-    def _batch(
-        self,
-        layout: Layout,
-        ids: Mapping[str, Any],
-        weights: Mapping[str, Any],
-        given: Given | None = None,
-    ) -> MeshBatch | WholeBatch:
-        configs = {feature: self.catalog.config_of(feature) for feature in ids}
-        return layout.batch(configs, ids, weights, given)
-
 
 def find_here(
     layout: Layout, tables: Sequence[TableSpec], inputs: Inputs, state: States
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
     """Looks up without insertion, by each table's strategy."""
     rows, found, new = {}, {}, dict(state)
-    for _, strategy, mine in by_strategy(layout, tables):
-        result = strategy.find(layout, mine, _of_tables(inputs, mine), new)
+    for _, strategy, mine, own in by_strategy(layout, tables, inputs):
+        result = strategy.find(layout, mine, own, new)
         rows |= result.rows
         found |= result.found
         new |= result.states
@@ -255,12 +243,6 @@ def _named_by_stack(layout: Layout, inputs: Inputs) -> Inputs:
             feature = dataclasses.replace(feature, table=name)
         named.append((feature, given))
     return named
-
-
-def _of_tables(inputs: Inputs, tables: Sequence[TableSpec]) -> Inputs:
-    """Selects the features of some tables."""
-    names = {table.name for table in tables}
-    return [each for each in inputs if each[0].table in names]
 
 
 def _in_shape(rows: jax.Array, layout: ops.FeatureLayout) -> jax.Array:

@@ -224,7 +224,7 @@ def _apply(
 ) -> States:
     """Brings gradients to the rows' owners, for each strategy those of its tables."""
     new = dict(state)
-    for name, strategy, tables in by_strategy(layout, [s.local for s in used]):
+    for name, strategy, tables, _ in by_strategy(layout, [s.local for s in used]):
         names, own = {table.name for table in tables}, []
         for one, features in lookups:
             mine = [n for n, f in features.items() if f.layout.table in names]

@@ -269,7 +269,8 @@ class WholeBatch:
         weights: Mapping[str, Any],
         given: Given | None = None,
     ):
-        self.configs, self.ids, self.weights = dict(configs), ids, weights
+        self.configs = {name: configs[name] for name in ids}
+        self.ids, self.weights = ids, weights
         self.given = Given({}) if given is None else given
         self.layout = self
 

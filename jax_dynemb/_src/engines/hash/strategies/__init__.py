@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from jax_dynemb._src.engines.hash.exchange import Input
 from jax_dynemb._src.engines.hash.layouts import Layout
 from jax_dynemb._src.engines.hash.strategies import column_wise as _column_wise
 from jax_dynemb._src.engines.hash.strategies import local as _local
@@ -41,10 +42,14 @@ def strategy_of(placement: Layout, table: TableSpec) -> Strategy:
 
 
 def by_strategy(
-    placement: Layout, tables: Sequence[TableSpec]
-) -> Iterator[tuple[str, Strategy, list[TableSpec]]]:
-    """Groups the tables of a call: name, strategy, and the tables that have it."""
+    placement: Layout, tables: Sequence[TableSpec], inputs: Sequence[Input] = ()
+) -> Iterator[tuple[str, Strategy, list[TableSpec], list[Input]]]:
+    """Groups the tables of a call and their features.
+
+    Yields the name of a strategy, it, the tables that have it, and their features.
+    """
     for name, strategy in _STRATEGIES.items():
         mine = [t for t in tables if placement.stack(t.name).sharding == name]
+        names = {table.name for table in mine}
         if mine:
-            yield name, strategy, mine
+            yield name, strategy, mine, [x for x in inputs if x[0].table in names]
