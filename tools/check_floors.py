@@ -41,7 +41,15 @@ CPP_FLOORS = {
     "cpu": CppFloor(("core/", "cpu/"), XLA_HEADERS + PYTHON_HEADERS + CUDA_HEADERS),
     "cuda": CppFloor(("core/", "cuda/"), XLA_HEADERS + PYTHON_HEADERS),
     "xla_ffi": CppFloor(
-        ("core/", "cpu/", "cuda/launch.h", "xla_ffi/", "xla/"), DEVICE_LIBRARIES
+        (
+            "core/",
+            "cpu/",
+            "cuda/launch.h",
+            "cuda/exchange/launch.h",
+            "xla_ffi/",
+            "xla/",
+        ),
+        DEVICE_LIBRARIES,
     ),
 }
 CPP_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}

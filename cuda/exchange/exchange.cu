@@ -4,7 +4,7 @@
 // cuda/exchange/exchange.cu: two kernels. One block tells all peers where this GPU's arrays are,
 // and waits for their letters. Then many blocks read what is for this GPU. The last of them to end
 // tells the peers so and waits for them: what comes next may overwrite the arrays.
-#include "cuda/exchange/exchange.h"
+#include "cuda/exchange/launch.h"
 #include "cuda/exchange/mailbox.cuh"
 #include "cuda/exchange/peer_group.h"
 #include "cuda/grid/host.h"

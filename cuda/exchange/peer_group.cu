@@ -9,8 +9,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "cuda/exchange/launch.h"
 #include "cuda/exchange/mailbox.cuh"
 #include "cuda/exchange/peer_group.h"
 

@@ -9,16 +9,10 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
 namespace dynemb::cuda {
 
 struct PeersRef;
-
-// Prepares a group of GPUs, by ordinal in order of rank. Returns why they cannot read each other's
-// memory; empty if they can.
-std::string prepare_peers(std::vector<int> const& devices);
 
 // Finds the group, out of several of `shards` GPUs side by side, that the current device is in.
 // Returns false if it is in none that is prepared.

@@ -5,8 +5,7 @@
 
 #include "xla_ffi/handlers/exchange.h"
 
-#include "cuda/exchange/exchange.h"
-#include "cuda/exchange/peer_group.h"
+#include "cuda/exchange/launch.h"
 #include "xla_ffi/backend.h"
 #include "xla_ffi/buffers.h"
 

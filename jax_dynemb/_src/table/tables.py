@@ -82,7 +82,7 @@ class Tables(Operations, Departures, Replication, Portable):
             distinct "rows" of a device, or "sums", one a bag from each device. "auto"
             takes what moves fewer bytes in the batches of a call; see ``plan``.
           exchange_transport: "peers": GPUs of one process read each other's memory, so
-            only rows that mean something move; "collectives": XLA's ``all_to_all``;
+            only rows that mean something move. "collectives": XLA's ``all_to_all``.
             "auto": peers where the GPUs can reach each other. Results are the same.
           share_arrays: tables of one dim, param_dtype and kind of optimizer state share
             arrays, like TorchRec's table-batched embeddings; on a mesh, those that are

@@ -3,8 +3,8 @@
 """How arrays get from each device of a mesh to each other one.
 
 XLA's ``all_to_all`` works everywhere and moves whole arrays. GPUs of one process read
-each other's memory instead: only rows that mean something move, without a copy that
-joins them before or cuts them after.
+each other's memory instead, so only rows that mean something move. No copy joins them
+before or cuts them after.
 """
 
 from __future__ import annotations

@@ -64,6 +64,8 @@ class Plan(Shown):
     Attributes:
       tables: one after the other, as they were given.
       bytes_by_shard: of all tables, on a device of each shard; not read as input.
+      transport: "peers" where GPUs read each other's memory, or "collectives" and why
+        they do not; not read as input.
 
     Example:
       >>> plan = jde.Plan((jde.TablePlan("item", "table_wise", shards=(2, 3)),))
@@ -71,6 +73,7 @@ class Plan(Shown):
 
     tables: tuple[TablePlan, ...]
     bytes_by_shard: tuple[int, ...] = ()
+    transport: str = ""
 
     @property
     def shards(self) -> dict[str, tuple[int, ...]]:
@@ -116,7 +119,7 @@ class Plan(Shown):
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
-        """Prints as a table; the last line has the bytes of the fullest device."""
+        """Prints as a table, the bytes of the fullest device, and the transport."""
         columns = [field.name for field in dataclasses.fields(TablePlan)]
         columns[2], columns[3] = columns[3], columns[2]  # words first, then numbers
         rows = [[self._cell(getattr(t, c)) for c in columns] for t in self.tables]
@@ -124,13 +127,16 @@ class Plan(Shown):
         sums |= {"table": "total", "bytes": str(max(self.bytes_by_shard))}
         lines = [columns, *rows, [sums.get(c, "") for c in columns]]
         widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-        return "\n".join(
+        shown = [
             "  ".join(
                 cell.ljust(width) if i < 3 else cell.rjust(width)
                 for i, (cell, width) in enumerate(zip(line, widths, strict=True))
             ).rstrip()
             for line in lines
-        )
+        ]
+        if self.transport:
+            shown.append(f"transport: {self.transport}")
+        return "\n".join(shown)
 
     def _cell(self, value: object) -> str:
         if not isinstance(value, tuple):
@@ -154,7 +160,9 @@ def make_plan(
     for stack in placement.stacks:  # idle blocks have arrays too
         for shard in range(placement.shards):
             every[shard] += bytes_of(stack.local)
-    return Plan(plans, tuple(every))
+    reason = placement.peers.reason
+    transport = f"collectives ({reason})" if reason else "peers"
+    return Plan(plans, tuple(every), transport)
 
 
 def _alone(table: TableConfig, ids: Mapping[str, int]) -> TablePlan:

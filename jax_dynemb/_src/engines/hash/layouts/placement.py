@@ -117,7 +117,7 @@ def make_placement(
             f"exchange_transport must be one of {TRANSPORTS}, not "
             f"{exchange_transport!r}"
         )
-    peers = peers_of(mesh, axes, exchange_transport)  # refuses what is asked in vain
+    peers = peers_of(mesh, axes, exchange_transport)
     if exchange_factor is None:
         exchange_factor = FACTOR_OF_PEERS if peers.ordinals else FACTOR_OF_COLLECTIVES
     return Placement(

@@ -1,16 +1,22 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/exchange/exchange.h: an exchange between GPUs that read each other's memory.
+// cuda/exchange/launch.h: exchanges between GPUs of one process that read each other's memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/exchange.h"
 
 namespace dynemb::cuda {
+
+// Prepares a group of GPUs, by ordinal in order of rank, once and for good. Returns why they cannot
+// read each other's memory; empty if they can. Not while a stream is captured.
+std::string prepare_peers(std::vector<int> const& devices);
 
 struct ExchangeCall {
   int64_t const* devices;  // ordinals, groups of `shards` side by side
