@@ -14,7 +14,13 @@ import optax
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb._src.files.integrity import follower, newest, numbers_in, read_part
+from jax_dynemb._src.files.integrity import (
+    FolderChannel,
+    channel,
+    newest,
+    numbers_in,
+    read_part,
+)
 from meshes import mesh_of
 
 IDS = 3000
@@ -253,7 +259,7 @@ def test_a_folder_has_one_publisher(tmp_path):
         run.publish(second)
         with pytest.raises(RuntimeError, match="Another publisher has taken"):
             second.flush()
-    assert newest(tmp_path)[1].number == 1
+    assert newest(FolderChannel(tmp_path))[1].number == 1
 
 
 def test_a_thread_follows(tmp_path):
@@ -413,7 +419,7 @@ def test_a_part_that_goes_while_it_is_read_is_no_damage(tmp_path, monkeypatch):
         finally:
             shutil.rmtree(path)
 
-    monkeypatch.setattr(follower, "read_part", removed)
+    monkeypatch.setattr(channel, "read_part", removed)
     assert served.update() == 0 and served.version().number == 1
 
 

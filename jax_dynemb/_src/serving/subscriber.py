@@ -20,6 +20,7 @@ from jax_dynemb._src.engines.shard import counter_values
 from jax_dynemb._src.files.integrity import (
     DENSE,
     TABLES,
+    Channel,
     DamagedFileError,
     Follower,
     Part,
@@ -62,12 +63,14 @@ class Subscriber(Follower):
     publisher that went back to an older checkpoint lead to the newest snapshot.
 
     Args:
-      folder: of the publisher.
+      source: the folder of the publisher, or a channel: ``Redis``, ``Socket`` or
+        ``Bucket``. While that is away, what is served stays and its age grows.
       coll: tables of the same names, dims and capacities, on any mesh.
       interval: seconds between two looks; 0: nothing is applied but by ``update``.
       wait: seconds to wait for the first snapshot.
 
     Raises:
+      ConnectionError: the channel is away for all of that time.
       FileNotFoundError: there is no snapshot after that time.
 
     Example:
@@ -77,7 +80,7 @@ class Subscriber(Follower):
 
     def __init__(
         self,
-        folder: str | os.PathLike[str],
+        source: str | os.PathLike[str] | Channel,
         coll: Tables,
         *,
         interval: float = 0.05,
@@ -87,7 +90,7 @@ class Subscriber(Follower):
         self._coll, self._reading = coll, threading.Lock()
         self._states: list[States] = []
         self._waits_for_standby: list[dict[str, Exported]] = []
-        super().__init__(folder, interval, wait)
+        super().__init__(source, interval, wait)
 
     def find(self, ids: Mapping[str, Any], **options: Any) -> dict[str, Any]:
         """Returns the rows of ``Tables.find``, all of one version.

@@ -17,6 +17,7 @@ from jax_dynemb_torch._delta import changes_in
 from jax_dynemb_torch._integrity import (
     DENSE,
     TABLES,
+    Channel,
     DamagedFileError,
     Follower,
     Part,
@@ -64,19 +65,21 @@ class Subscriber(Follower):
     snapshot.
 
     Args:
-      folder: of the publisher.
+      source: the folder of the publisher, or a channel: ``Redis``, ``Socket`` or
+        ``Bucket``. While that is away, what is served stays and its age grows.
       device: where the tables are; the CPU if None.
       interval: seconds between two looks; 0: nothing is applied but by ``update``.
       wait: seconds to wait for the first snapshot.
       options: of ``EmbeddingBagCollection``.
 
     Raises:
+      ConnectionError: the channel is away for all of that time.
       FileNotFoundError: there is no snapshot after that time.
     """
 
     def __init__(
         self,
-        folder: str | Path,
+        source: str | Path | Channel,
         *,
         device: torch.device | str | None = None,
         interval: float = 0.05,
@@ -84,7 +87,7 @@ class Subscriber(Follower):
         **options: Any,
     ):
         self._options, self._device = options, torch.device(device or "cpu")
-        super().__init__(folder, interval, wait)
+        super().__init__(source, interval, wait)
 
     def __call__(self, features: Any, weights: Any = None) -> dict[str, torch.Tensor]:
         """Looks up and pools as ``EmbeddingBagCollection`` does, all of one version."""

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from .channel import as_channel, chain_of
 from .errors import DamagedFileError
-from .publication import Part, newest, numbers_in, read_part, segment_path
+from .publication import Part
 
 
 class Follower:
@@ -25,25 +26,26 @@ class Follower:
     _part: Part  # the newest that was taken
     _base: Part  # the snapshot before it
 
-    def __init__(self, folder: Any, interval: float, wait: float):
+    def __init__(self, source: Any, interval: float, wait: float):
         """Takes the newest snapshot and the segments behind it.
 
         Args:
-          folder: of the publisher.
+          source: the folder of the publisher, or a channel.
           interval: seconds between two looks; 0: no thread.
           wait: seconds to wait for the first snapshot.
 
         Raises:
+          ConnectionError: the channel is away for all of that time.
           FileNotFoundError: there is no snapshot after that time.
         """
-        self._folder = Path(folder)
+        self._channel = as_channel(source)
         self._updating = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._segments = self._snapshots = 0
+        self._segments = self._snapshots = self._outages = 0
         self._load(wait)
-        self.update()
+        self._try_update()
         if interval > 0:
             name = f"{type(self).__module__.partition('.')[0]}.subscriber"
             self._thread = threading.Thread(
@@ -58,18 +60,26 @@ class Follower:
         return self._version
 
     def stats(self) -> dict[str, float]:
-        """Counts segments and snapshots that were taken; number, step and age."""
+        """Counts segments and snapshots that were taken; number, step and age.
+
+        ``outages`` counts how often the channel was found away.
+        """
         served = self._version
         return {
             "segments": self._segments,
             "snapshots": self._snapshots,
+            "outages": self._outages,
             "number": served.number,
             "step": served.step,
             "age": served.age(),
         }
 
     def update(self) -> int:
-        """Takes what is there now, and returns how many segments that were."""
+        """Takes what is there now, and returns how many segments that were.
+
+        Raises:
+          ConnectionError: the channel is away; what is served stays.
+        """
         with self._updating:
             before = self._segments
             while self._next():
@@ -82,6 +92,7 @@ class Follower:
             self._stop.set()
             self._thread.join()
             self._thread = None
+        self._channel.close()
 
     def __enter__(self) -> Any:
         """Returns itself."""
@@ -107,49 +118,81 @@ class Follower:
     def _follow(self, interval: float) -> None:
         while not self._stop.wait(interval):
             try:
-                self.update()
+                self._try_update()
             except BaseException as error:  # noqa: BLE001 (the next call raises it)
                 self._error = error
                 return
 
+    def _try_update(self) -> None:
+        """Takes what is there; nothing from a channel that is away for now."""
+        try:
+            self.update()
+        except ConnectionError:
+            self._outages += 1
+
     def _next(self) -> bool:
         """Takes a segment, or a snapshot where none follows; False if all is known."""
         try:
-            part = read_part(segment_path(self._folder, self._part.number + 1))
+            part = self._channel.fetch("segment", self._part.number + 1)
             if part.previous != self._part.token:  # of another history
-                return self._load_newer(self._part.number)
+                return self._load_other()
             self._take_segment(part)
         except (FileNotFoundError, DamagedFileError) as error:
             _check_removed(error)
-            return self._load_newer(self._part.number)
+            return self._load_newer()
         self._part = part
         self._segments += 1
         if self._wants_snapshot():
             self._load_newer(self._base.number)
         return True
 
-    def _load_newer(self, than: int) -> bool:
-        """Takes a snapshot behind a number, if there is one."""
-        snapshots = numbers_in(self._folder, "snapshot")
-        if not snapshots or snapshots[-1] <= than:
+    def _load_newer(self, than: int | None = None) -> bool:
+        """Takes a snapshot behind a number, or of a publication that went back."""
+        than = self._part.number if than is None else than
+        snapshots = self._channel.numbers("snapshot")
+        if not snapshots:
             return False
-        self._load(0.0)
+        if snapshots[-1] <= than:
+            last = max(snapshots[-1], *self._channel.numbers("segment"), 0)
+            return last < self._part.number and self._load_other()
+        return self._load_now()
+
+    def _load_other(self) -> bool:
+        """Takes the newest snapshot, unless what it begins leads to what is served."""
+        try:
+            chain = chain_of(self._channel)
+        except FileNotFoundError:  # a part was removed: look again
+            return False
+        own = (self._part.number, self._part.token)
+        if not chain or own in [(each.number, each.token) for each in chain]:
+            return False
+        return self._load_now()
+
+    def _load_now(self) -> bool:
+        """Takes the newest snapshot; False if it goes while it is read."""
+        try:
+            self._load(0.0)
+        except FileNotFoundError:
+            return False
         return True
 
     def _load(self, wait: float) -> None:
         until = time.monotonic() + wait
         while True:
             try:
-                base = newest(self._folder)[0] if self._folder.is_dir() else None
-                if base is not None:
+                snapshots = self._channel.numbers("snapshot")
+                if snapshots:
+                    base = self._channel.fetch("snapshot", snapshots[-1])
                     self._take_snapshot(base)
                     break
             except (FileNotFoundError, DamagedFileError) as error:
                 _check_removed(error)
-                continue
+            except ConnectionError:
+                if time.monotonic() >= until:
+                    raise
             if time.monotonic() >= until:
                 raise FileNotFoundError(
-                    f"{self._folder} has no snapshot: start the publisher, which "
+                    f"{self._channel} has no snapshot: start the publisher, which "
                     "writes one with its first step, or wait= longer for it."
                 )
             time.sleep(0.05)

@@ -21,7 +21,7 @@ from typing import Any
 from .errors import DamagedFileError
 from .json import FORMAT_VERSION, Fields, check_version, read_json
 
-_NAME = "publication.json"
+PUBLICATION = "publication.json"
 _TRAINS = "tensor_trains"
 TABLES = "tables"
 DENSE = "dense.safetensors"
@@ -67,6 +67,11 @@ def segment_path(folder: Path, number: int) -> Path:
     return folder / f"segment-{number:012d}"
 
 
+def part_path(folder: Path, kind: str, number: int) -> Path:
+    """Returns where a part of a kind lies."""
+    return (snapshot_path if kind == "snapshot" else segment_path)(folder, number)
+
+
 def delta_path(segment: Path, table: str) -> Path:
     """Returns where a segment has the changes of a table."""
     return segment / f"{table}.delta-000001.safetensors"
@@ -94,21 +99,6 @@ def numbers_in(folder: Path, kind: str) -> list[int]:
     names = (entry.name for entry in os.scandir(folder))
     parts = (name.split("-", 1) for name in names if name.startswith(f"{kind}-"))
     return sorted(int(number) for _, number in parts if number.isdigit())
-
-
-def newest(folder: Path) -> tuple[Part | None, Part | None]:
-    """Finds the newest snapshot, and the newest part: that, or a segment behind it."""
-    snapshots = numbers_in(folder, "snapshot")
-    if not snapshots:
-        return None, None
-    base = last = read_part(snapshot_path(folder, snapshots[-1]))
-    for number in numbers_in(folder, "segment"):
-        if number == last.number + 1:
-            following = read_part(segment_path(folder, number))
-            if following.previous != last.token:
-                break
-            last = following
-    return base, last
 
 
 def token_of(previous: str, fields: Mapping[str, Any]) -> str:
@@ -152,7 +142,11 @@ def read_part(path: Path) -> Part:
     """
     if not path.is_dir():
         raise FileNotFoundError(f"{path} is not there.")
-    fields: Fields = read_json(path / _NAME)
+    return part_of(path, read_json(path / PUBLICATION))
+
+
+def part_of(path: Path, fields: Fields) -> Part:
+    """Returns what ``publication.json`` says; DamagedFileError if it was altered."""
     check_version(fields)
     said = {n: fields[n] for n in fields if n not in ("token", "check")}
     if token_of(fields.text("previous"), said) != fields.text("check"):
