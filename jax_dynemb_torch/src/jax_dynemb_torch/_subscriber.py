@@ -116,7 +116,7 @@ class Subscriber(Follower):
             if file.header.link != link:
                 raise DamagedFileError(file.path, "it is of another segment")
             changes = changes_in(file, bag.name, bag.dim)
-            snapshots[bag.name] = bag.snapshot.updated(*changes, file.until)
+            snapshots[bag.name] = bag.snapshot.followed(*changes)
         self._serve(part, held.with_snapshots(snapshots))
 
     def _wants_snapshot(self) -> bool:
