@@ -23,6 +23,7 @@ from jax_dynemb._src.engines.shard import (
     to_host,
 )
 from jax_dynemb._src.files.integrity import train_path
+from jax_dynemb._src.row_formats import LARGEST_CODES, scaled_codes
 from jax_dynemb._src.rows import check_ancestor
 from jax_dynemb._src.table import (
     Mark,
@@ -76,13 +77,25 @@ def capture(
     """
     changed = {
         name: [
-            copy_changed_rows(table, shard, mark.clock, rooms[name], dtype)
+            copy_changed_rows(
+                table, shard, mark.clock, rooms[name], _copied_as(coll, name, dtype)
+            )
             for table, shard in coll.hash_engine.shards(state, name)
         ]
         for name, mark in marks.items()
     }
     small = counted(coll, state)
     return Captured(step, time.time(), small, changed, copied_dense(coll, state, dense))
+
+
+def in_columns(coll: Tables, name: str) -> bool:
+    """Whether each shard of a table has all keys and some of the columns."""
+    return coll.engine.catalog.dynamic[name].sharding == "column_wise"
+
+
+def _copied_as(coll: Tables, name: str, dtype: str) -> str:
+    """Returns the dtype of copies; the scale of a row needs all of its columns."""
+    return "float32" if dtype == "int8" and in_columns(coll, name) else dtype
 
 
 def counted(coll: Tables, state: States) -> States:
@@ -144,7 +157,7 @@ class Changes:
 
 
 def changes_of(
-    coll: Tables, captured: Captured, name: str, since: Mark
+    coll: Tables, captured: Captured, name: str, since: Mark, dtype: str
 ) -> Changes | int | None:
     """Waits for the copies of a table and sorts its changes.
 
@@ -162,8 +175,24 @@ def changes_of(
     most = max((each.count for each in found), default=0)
     if any(each.count > len(each.keys) for each in found):
         return most
+    if in_columns(coll, name):
+        found = [_joined_columns(found, dtype)]
     numbers = counter_values(coll.hash_engine.counted(captured.counted, name))
     return Changes(mark, numbers["rows"], _columns(found, removed))
+
+
+def _joined_columns(pieces: list[HostRows], dtype: str) -> HostRows:
+    """Joins rows of which each shard has some columns, in slots of its own."""
+    orders = [np.argsort(each.keys) for each in pieces]
+    keys = pieces[0].keys[orders[0]]
+    for each, order in zip(pieces, orders, strict=True):
+        assert np.array_equal(each.keys[order], keys)  # they count alike
+    parts = [each.rows[order] for each, order in zip(pieces, orders, strict=True)]
+    rows = np.concatenate(parts, axis=1)
+    if dtype != "int8":
+        return HostRows(keys, rows, None, len(keys))
+    codes, scales = scaled_codes(rows, LARGEST_CODES["int8"], np)
+    return HostRows(keys, codes, scales, len(keys))
 
 
 def _columns(

@@ -62,8 +62,7 @@ class Publisher:
     of the snapshot before and its segments, by the thread.
 
     Args:
-      coll: the tables, each with ``TableConfig(log_removed=...)``, row-wise,
-        table-wise, replicated or on one device, of one process.
+      coll: the tables, each with ``TableConfig(log_removed=...)``, of one process.
       to: a folder, on a disk that subscribers see; made if it is not there. Or a
         channel: ``Redis``, ``Listener`` or ``Bucket``.
       every: steps between two segments.
@@ -343,7 +342,7 @@ class Publisher:
         found: dict[str, Changes] = {}
         self._skipped_rows = False
         for name, mark in self._marks.items():
-            changes = changes_of(self._coll, captured, name, mark)
+            changes = changes_of(self._coll, captured, name, mark, self._dtype)
             if changes is None:
                 self._snapshot_due = True
                 return
@@ -420,9 +419,4 @@ def _check(coll: Any, every: Any, dtype: Any, snapshot_every: Any, keep: Any) ->
                 f"Publisher: table '{name}' has no log of removed keys, so nothing "
                 "says what left it: set TableConfig(log_removed=n), n as many keys as "
                 "leave between two segments."
-            )
-        if config.sharding == "column_wise":
-            raise ValueError(
-                f"Publisher: table '{name}' is column-wise: make it row-wise, whose "
-                "devices have whole rows."
             )
