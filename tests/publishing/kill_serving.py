@@ -269,6 +269,8 @@ def kill(
     reader = Child(run_reader, folder)
     while counts["kills"] < kills:
         counts["kills"] += 1
+        if counts["kills"] % 50 == 0:  # a run of hours may be ended
+            print(json.dumps(counts), file=sys.stderr, flush=True)
         if server is not None and draw.random() < 0.15:
             time.sleep(draw.random())
             server.kill()

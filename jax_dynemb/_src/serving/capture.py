@@ -23,6 +23,7 @@ from jax_dynemb._src.engines.shard import (
     to_host,
 )
 from jax_dynemb._src.files.integrity import train_path
+from jax_dynemb._src.ops import start_to_host
 from jax_dynemb._src.row_formats import LARGEST_CODES, scaled_codes
 from jax_dynemb._src.rows import check_ancestor
 from jax_dynemb._src.table import (
@@ -46,6 +47,7 @@ class Captured:
         without rows.
       changed: by table, the changed rows of each shard.
       dense: arrays by path, of the same moment.
+      own: by table, which shards' logs of removed keys are of this process.
     """
 
     step: int
@@ -53,6 +55,17 @@ class Captured:
     counted: States
     changed: Mapping[str, list[ChangedRows]]
     dense: Mapping[str, Any]
+    own: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+
+def own_counter_rows(coll: Tables, state: States, name: str) -> np.ndarray:
+    """bool[n]: which rows of the counters of a table lie on this process."""
+    counters = state[coll.state_name(name)].counters
+    own = np.zeros(counters.shape[0], bool)
+    for each in counters.addressable_shards:
+        if each.replica_id == 0:
+            own[each.index[0]] = True
+    return own[coll.hash_engine.stack_of(name).first_counter_rows(name)]
 
 
 def capture(
@@ -85,7 +98,10 @@ def capture(
         for name, mark in marks.items()
     }
     small = counted(coll, state)
-    return Captured(step, time.time(), small, changed, copied_dense(coll, state, dense))
+    own = {name: own_counter_rows(coll, state, name) for name in marks}
+    return Captured(
+        step, time.time(), small, changed, copied_dense(coll, state, dense), own
+    )
 
 
 def in_columns(coll: Tables, name: str) -> bool:
@@ -104,6 +120,8 @@ def counted(coll: Tables, state: States) -> States:
     small = copied(
         {name: (state[name].counters, state[name].removed) for name in arrays}
     )
+    # Replicated here, where all processes are at the same call: a thread could not.
+    small = start_to_host(small)
     return {
         name: dataclasses.replace(
             state[name],
@@ -168,7 +186,9 @@ def changes_of(
     mark = mark_of(coll, captured.counted, name, since)
     if not continues(name, since, mark):
         return None
-    removed, _ = read_log_since(coll, captured.counted, name, since.head)
+    removed, _ = read_log_since(
+        coll, captured.counted, name, since.head, captured.own[name]
+    )
     if removed is None:
         return None
     found = [to_host(each) for each in captured.changed[name]]
@@ -198,6 +218,8 @@ def _joined_columns(pieces: list[HostRows], dtype: str) -> HostRows:
 def _columns(
     found: list[HostRows], removed: np.ndarray
 ) -> dict[str, np.ndarray] | None:
+    if not found:  # all shards are of other processes
+        return None
     keys = np.concatenate([each.keys for each in found])
     removed = np.setdiff1d(removed, keys, assume_unique=True)  # those that are back
     if not len(keys) and not len(removed):

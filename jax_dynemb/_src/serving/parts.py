@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from jax_dynemb._src.engines import States
+from jax_dynemb._src.engines.shard import counter_values, export_index
 from jax_dynemb._src.files.disk import new_directory, write_json
 from jax_dynemb._src.files.integrity import (
     DENSE,
@@ -39,7 +41,7 @@ from jax_dynemb._src.files.safetensors import (
 )
 from jax_dynemb._src.rows import Schema, StoredTable
 from jax_dynemb._src.serving.capture import Captured, Changes
-from jax_dynemb._src.table import Mark, Tables
+from jax_dynemb._src.table import Mark, Tables, identity_in, log_head
 
 
 def write_snapshot(
@@ -53,19 +55,42 @@ def write_snapshot(
     dense: Mapping[str, Any],
 ) -> Part:
     """Writes whole tables of a state, as the begin of a history."""
-    found = {name: live_table(coll, state, name) for name in marks}
+    found = {name: _live(coll, state, name) for name in marks}
     tables = {
-        name: {"rows": found[name].rows, "mark": mark.to_json()}
+        name: {"rows": _all_rows(coll, state, name), "mark": mark.to_json()}
         for name, mark in marks.items()
     }
     moment = Captured(step, time.time(), {}, {}, dense)
     return _snapshot(channel, found, number, tables, dtype, moment, None)
 
 
+def _live(coll: Tables, state: States, name: str) -> StoredTable:
+    """Returns a table, of several processes the rows that lie on this one."""
+    if jax.process_count() == 1:
+        return live_table(coll, state, name)
+    config = coll.engine.catalog.dynamic[name]
+    counters = counter_values(coll.hash_engine.counted(state, name))
+    shards = coll.hash_engine.shards(state, name)
+    return StoredTable(
+        schema=Schema.of(config, counters["step"]),
+        rows=sum(len(keys) for keys, _ in export_index(shards)),
+        counters=counters,
+        chunks=lambda: coll.export(state, name),
+        index=lambda: export_index(shards),
+        head=log_head(coll, state, name),
+        identity=identity_in(coll, state, name),
+    )
+
+
+def _all_rows(coll: Tables, state: States, name: str) -> int:
+    return counter_values(coll.hash_engine.counted(state, name))["rows"]
+
+
 def compact(channel: Channel, coll: Tables, base: Part, last: Part, dtype: str) -> Part:
     """Makes a snapshot of an earlier one and the segments up to a part."""
     base = channel.fetch("snapshot", base.number)
-    numbers = range(base.number + 1, last.number + 1)
+    numbers = channel.numbers("segment")
+    numbers = [n for n in numbers if base.number < n <= last.number]
     segments = [channel.fetch("segment", number) for number in numbers]
     last = segments[-1]
     found = {name: _joined(coll, name, base, segments, last) for name in last.tables}
@@ -126,7 +151,16 @@ def _snapshot(
             name: read_table_header(draft / TABLES / f"{name}.safetensors").link
             for name in found
         }
-        fields = part_fields(number, "", moment.step, moment.time, tables, files, token)
+        fields = part_fields(
+            number,
+            "",
+            moment.step,
+            moment.time,
+            tables,
+            files,
+            token,
+            processes=jax.process_count(),
+        )
         write_json(draft / "publication.json", fields)
         channel.check()
     return read_part(target)
@@ -134,13 +168,13 @@ def _snapshot(
 
 def write_segment(
     channel: Channel,
+    number: int,
     last: Part,
     captured: Captured,
     found: Mapping[str, Changes],
     dtype: str,
 ) -> Part:
     """Writes what changed since a part."""
-    number = last.number + 1
     target = segment_path(channel.folder, number)
     files = {}
     with new_directory(target) as draft:
@@ -155,7 +189,13 @@ def write_segment(
             for name, changes in found.items()
         }
         fields = part_fields(
-            number, last.token, captured.step, captured.time, tables, files
+            number,
+            last.token,
+            captured.step,
+            captured.time,
+            tables,
+            files,
+            processes=jax.process_count(),
         )
         write_json(draft / "publication.json", fields)
         channel.check()

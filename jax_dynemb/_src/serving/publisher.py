@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import jax
+
 from jax_dynemb._src.engines import States
 from jax_dynemb._src.files.integrity import (
     Channel,
@@ -36,6 +38,7 @@ from jax_dynemb._src.serving.capture import (
     hash_tables,
     mark_of,
 )
+from jax_dynemb._src.serving.job import Job, Said
 from jax_dynemb._src.serving.parts import (
     compact,
     remove_old,
@@ -62,7 +65,9 @@ class Publisher:
     of the snapshot before and its segments, by the thread.
 
     Args:
-      coll: the tables, each with ``TableConfig(log_removed=...)``, of one process.
+      coll: the tables, each with ``TableConfig(log_removed=...)``. Of several processes
+        each has a publisher, with a folder or channel of its own. All make the same
+        calls, and subscribers take a list of the folders.
       to: a folder, on a disk that subscribers see; made if it is not there. Or a
         channel: ``Redis``, ``Listener`` or ``Bucket``.
       every: steps between two segments.
@@ -109,7 +114,9 @@ class Publisher:
         self._rows_behind = 0  # in segments behind the base
         self._base: Part | None = None
         self._last: Part | None = None
-        self._number = 0  # of the newest part that this one knows of
+        self._number = 0  # of the newest part that any process has, or writes
+        self._has_looked = False
+        self._job = Job() if jax.process_count() > 1 else None
         self._waiting: queue.SimpleQueue[Callable[[], None] | None] = (
             queue.SimpleQueue()
         )
@@ -139,11 +146,14 @@ class Publisher:
         Raises:
           OSError, ValueError: of the thread, by the next call; the folder stays whole.
         """
-        self._raise_error()
+        if self._job is None:  # processes of a job must come to the exchange first
+            self._raise_error()
         self._calls += 1
         if (self._calls - 1) % self._every:
             return False
-        return self._publish(state, dense, self._calls if step is None else step)
+        result = self._publish(state, dense, self._calls if step is None else step)
+        self._raise_error()
+        return result
 
     def flush(
         self, state: States | None = None, dense: Any = None, *, step: int | None = None
@@ -158,10 +168,21 @@ class Publisher:
         self._wait()
         if state is not None:
             for _ in range(64):  # buffers double until they have room
+                self._tell()
                 self._publish(state, dense, self._calls if step is None else step)
                 self._wait()
-                if not (self._skipped_rows or self._snapshot_due):
+                if not self._is_behind():
                     return
+
+    def _is_behind(self) -> bool:
+        """Whether a moment that was given is not written yet, by all processes."""
+        behind = self._skipped_rows or self._snapshot_due
+        if self._job is None:
+            return behind
+        self._job.send(Said(behind, False, 0))
+        behind = self._job.read().busy
+        self._tell()
+        return behind
 
     def use(self, coll: Tables) -> None:
         """Goes on with the tables that ``Tables.grow`` returned.
@@ -226,19 +247,42 @@ class Publisher:
         if not is_whole(step) or step < 0:
             raise ValueError(f"Publisher: step={step!r} must be a whole number from 0.")
         step = int(step)
-        if not self._idle.is_set():
+        try:
+            return self._publish_as_agreed(state, dense, step)
+        finally:
+            self._tell()
+
+    def _publish_as_agreed(self, state: States, dense: Any, step: int) -> bool:
+        if not self._has_looked:
+            self._marks = self._published_marks(state)
+            self._has_looked = True
+            self._tell()
+        said = self._said() if self._job is None else self._job.read()
+        if said.busy:
             self._skipped += 1
             return False
-        if self._marks is None:
-            self._marks = self._published_marks(state)
-        if self._marks is None or self._snapshot_due:
+        self._number = max(self._number, said.number)
+        if said.due:
             self._begin(state, dense, step)
             return True
+        assert self._marks is not None
         captured = capture(
             self._coll, state, self._marks, self._rooms, self._dtype, step, dense
         )
-        self._hand_over(partial(self._write, captured))
+        self._number += 1
+        self._hand_over(partial(self._write, captured, self._number))
         return True
+
+    def _said(self) -> Said:
+        busy = not self._idle.is_set()
+        # While the thread writes, its numbers may change.
+        due = not busy and (self._marks is None or self._snapshot_due)
+        return Said(busy, due, self._number)
+
+    def _tell(self) -> None:
+        """Tells the other processes how far this one is."""
+        if self._job is not None:
+            self._job.send(self._said())
 
     def _hand_over(self, work: Callable[[], None]) -> None:
         self._idle.clear()
@@ -246,14 +290,14 @@ class Publisher:
 
     def _published_marks(self, state: States) -> dict[str, Mark] | None:
         """Reads where the channel ends; None unless the state comes out of that."""
+        now = counted(self._coll, state)  # all processes do it, whatever they find
         self._base, last = newest(self._channel)
         self._last = last
         self._number = max(self._number, self._highest())
-        if last is not None and last.number < self._number:
+        if last is not None and last.number < self._highest():
             return None  # parts behind it do not continue it
         if last is None or set(last.tables) != set(hash_tables(self._coll)):
             return None
-        now = counted(self._coll, state)
         marks = {n: Mark.from_json(each["mark"]) for n, each in last.tables.items()}
         for name, mark in marks.items():
             if not continues(name, mark, mark_of(self._coll, now, name, mark)):
@@ -264,7 +308,7 @@ class Publisher:
         """Begins a history with a snapshot of this state, which is read here."""
         coll, now = self._coll, counted(self._coll, state)
         for name in coll.tables:
-            check_whole(coll, state, name)
+            _check_here(coll, state, name)
         marks = {name: mark_of(coll, now, name, None) for name in hash_tables(coll)}
         part = write_snapshot(
             self._channel,
@@ -276,6 +320,7 @@ class Publisher:
             step,
             copied_dense(coll, state, dense),
         )
+        self._number += 1
         self._hand_over(partial(self._send_first, part, marks))
         if isinstance(self._channel, FolderChannel):
             self._wait()  # it is there already
@@ -315,7 +360,6 @@ class Publisher:
     def _send_first(self, part: Part, marks: dict[str, Mark]) -> None:
         self._put(part, None)
         self._base = self._last = part
-        self._number = part.number
         self._marks, self._snapshot_due = marks, False
         self._rows_behind = 0  # in segments behind the base
         self._remove_old()
@@ -337,7 +381,7 @@ class Publisher:
                 shutil.rmtree(part.path, ignore_errors=True)
                 raise
 
-    def _write(self, captured: Captured) -> None:
+    def _write(self, captured: Captured, number: int) -> None:
         assert self._marks is not None and self._last is not None
         found: dict[str, Changes] = {}
         self._skipped_rows = False
@@ -354,9 +398,11 @@ class Publisher:
         if self._skipped_rows:
             return  # the marks stay, so the next segment has these rows
         before = self._last
-        part = write_segment(self._channel, before, captured, found, self._dtype)
+        part = write_segment(
+            self._channel, number, before, captured, found, self._dtype
+        )
         self._put(part, before.token)
-        self._last, self._number = part, part.number
+        self._last = part
         self._marks = {name: changes.mark for name, changes in found.items()}
         self._segments += 1
         for changes in found.values():
@@ -394,6 +440,14 @@ class Publisher:
             remove_old(self._channel, self._keep)
         except ConnectionError:
             self._outages += 1  # the next snapshot removes them
+
+
+def _check_here(coll: Tables, state: States, name: str) -> None:
+    """Raises ValueError where this process cannot write its part of a table."""
+    if name in coll.engine.catalog.dynamic and jax.process_count() > 1:
+        coll.hash_engine.shards(state, name)  # it refuses columns on other processes
+    else:
+        check_whole(coll, state, name)
 
 
 def _check(coll: Any, every: Any, dtype: Any, snapshot_every: Any, keep: Any) -> None:

@@ -86,6 +86,11 @@ class Subscriber(Follower):
         wait: float = 60.0,
         **options: Any,
     ):
+        if isinstance(source, list | tuple):
+            raise TypeError(
+                "This Subscriber follows one process. Serve several with JAX, or let a "
+                "program with jde.serving.Subscriber publish what it follows."
+            )
         self._options, self._device = options, torch.device(device or "cpu")
         super().__init__(source, interval, wait)
 
@@ -100,12 +105,15 @@ class Subscriber(Follower):
     def __enter__(self) -> Subscriber:
         return self
 
-    def _take_snapshot(self, part: Part) -> None:
+    def _take_snapshot(self, bases: list[Part], segments: list[list[Part]]) -> None:
+        del segments  # one channel has none behind its newest snapshot here
+        (part,) = bases
         collection = EmbeddingBagCollection(part.path / TABLES, **self._options)
         self._serve(part, collection.to(self._device))
 
-    def _take_segment(self, part: Part) -> None:
+    def _take_segments(self, segments: list[list[Part]]) -> None:
         """Serves the collection with the changes of all tables."""
+        ((part,),) = segments
         held = self._version.collection
         snapshots: dict[str, Snapshot] = {}
         for bag in held.bags:

@@ -51,8 +51,11 @@ class Channel:
         raise NotImplementedError
 
     def fetch(self, kind: str, number: int) -> Part:
-        """Returns a part whose files lie on this machine, until the next call."""
+        """Returns a part whose files lie on this machine, until ``discard``."""
         raise NotImplementedError
+
+    def discard(self) -> None:
+        """Removes copies that a subscriber fetched."""
 
     def close(self) -> None:
         """Lets go of the lease and of all connections; may be called twice."""
@@ -118,7 +121,7 @@ def chain_of(channel: Channel) -> list[Part]:
         return []
     chain = [channel.look("snapshot", snapshots[-1])]
     for number in channel.numbers("segment"):
-        if number == chain[-1].number + 1:
+        if number > chain[-1].number:
             following = channel.look("segment", number)
             if following.previous != chain[-1].token:
                 break
@@ -212,8 +215,7 @@ class FolderChannel(Channel):
 class RemoteChannel(Channel):
     """Keeps copies of parts on this machine, for channels that have no files.
 
-    A publisher keeps what the next snapshot is made of. A subscriber has the part that
-    it fetched last.
+    A publisher keeps what the next snapshot is made of.
 
     Args:
       folder: for the copies; None: a new one, which goes with this object.
@@ -238,10 +240,13 @@ class RemoteChannel(Channel):
         draft = self.folder / f"draft-{kind}"
         shutil.rmtree(draft, ignore_errors=True)
         self._download(kind, number, draft)
-        if not self._owns:
-            self._drop_copies()
+        shutil.rmtree(target, ignore_errors=True)
         draft.rename(target)
         return read_part(target)
+
+    def discard(self) -> None:
+        if not self._owns:
+            self._drop_copies()
 
     def put(self, part: Part, before: str | None) -> None:
         self._upload(part, before)

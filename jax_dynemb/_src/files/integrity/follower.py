@@ -23,14 +23,15 @@ class Follower:
     """
 
     _version: Any
-    _part: Part  # the newest that was taken
-    _base: Part  # the snapshot before it
+    _parts: list[Part]  # by channel, the newest that was taken
+    _bases: list[Part]  # the snapshots before them
 
     def __init__(self, source: Any, interval: float, wait: float):
         """Takes the newest snapshot and the segments behind it.
 
         Args:
-          source: the folder of the publisher, or a channel.
+          source: the folder of the publisher, or a channel; a list of those of all
+            processes of a job.
           interval: seconds between two looks; 0: no thread.
           wait: seconds to wait for the first snapshot.
 
@@ -38,7 +39,10 @@ class Follower:
           ConnectionError: the channel is away for all of that time.
           FileNotFoundError: there is no snapshot after that time.
         """
-        self._channel = as_channel(source)
+        several = isinstance(source, list | tuple)
+        self._channels = [
+            as_channel(each) for each in (source if several else [source])
+        ]
         self._updating = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -92,7 +96,8 @@ class Follower:
             self._stop.set()
             self._thread.join()
             self._thread = None
-        self._channel.close()
+        for channel in self._channels:
+            channel.close()
 
     def __enter__(self) -> Any:
         """Returns itself."""
@@ -104,10 +109,12 @@ class Follower:
 
     # ---- of subclasses -----------------------------------------------------------
 
-    def _take_snapshot(self, part: Part) -> None:
+    def _take_snapshot(self, bases: list[Part], segments: list[list[Part]]) -> None:
+        """Serves snapshots, one of each channel, with the segments behind each."""
         raise NotImplementedError
 
-    def _take_segment(self, part: Part) -> None:
+    def _take_segments(self, segments: list[list[Part]]) -> None:
+        """Serves what follows: of each channel one segment or more, in order."""
         raise NotImplementedError
 
     def _wants_snapshot(self) -> bool:
@@ -133,43 +140,70 @@ class Follower:
     def _next(self) -> bool:
         """Takes a segment, or a snapshot where none follows; False if all is known."""
         try:
-            part = self._channel.fetch("segment", self._part.number + 1)
-            if part.previous != self._part.token:  # of another history
+            found = self._following(self._parts)
+            if found is None:
+                return self._load_newer([each.number for each in self._parts])
+            if not _continues(self._parts, found):  # of another history, or a gap
                 return self._load_other()
-            self._take_segment(part)
+            self._take_segments(found)
         except (FileNotFoundError, DamagedFileError) as error:
             _check_removed(error)
-            return self._load_newer()
-        self._part = part
+            return self._load_newer([each.number for each in self._parts])
+        self._parts = [each[-1] for each in found]
         self._segments += 1
+        self._discard()
         if self._wants_snapshot():
-            self._load_newer(self._base.number)
+            self._load_newer([each.number for each in self._bases])
         return True
 
-    def _load_newer(self, than: int | None = None) -> bool:
-        """Takes a snapshot behind a number, or of a publication that went back."""
-        than = self._part.number if than is None else than
-        snapshots = self._channel.numbers("snapshot")
-        if not snapshots:
+    def _following(self, behind: list[Part]) -> list[list[Part]] | None:
+        """Fetches the segments of each channel up to the next moment that all have.
+
+        A process that could not write a moment has it in its next segment, so its
+        numbers may have gaps; its tokens have none.
+        """
+        numbers = [
+            [n for n in channel.numbers("segment") if n > part.number]
+            for channel, part in zip(self._channels, behind, strict=True)
+        ]
+        common = set.intersection(*map(set, numbers))
+        if not common:
+            return None
+        return [
+            [channel.fetch("segment", n) for n in own if n <= min(common)]
+            for channel, own in zip(self._channels, numbers, strict=True)
+        ]
+
+    def _load_newer(self, than: list[int]) -> bool:
+        """Takes snapshots behind some numbers, or of a publication that went back."""
+        snapshots = [channel.numbers("snapshot") for channel in self._channels]
+        if not all(snapshots):
             return False
-        if snapshots[-1] <= than:
-            last = max(snapshots[-1], *self._channel.numbers("segment"), 0)
-            return last < self._part.number and self._load_other()
-        return self._load_now()
+        if all(each[-1] > own for each, own in zip(snapshots, than, strict=True)):
+            return self._load_now()
+        for channel, part in zip(self._channels, self._parts, strict=True):
+            kinds = ("snapshot", "segment")
+            last = max(0, *(n for kind in kinds for n in channel.numbers(kind)), 0)
+            if last < part.number:
+                return self._load_other()
+        return False
 
     def _load_other(self) -> bool:
-        """Takes the newest snapshot, unless what it begins leads to what is served."""
+        """Takes the newest snapshots, unless they lead to what is served."""
         try:
-            chain = chain_of(self._channel)
+            chains = [chain_of(channel) for channel in self._channels]
         except FileNotFoundError:  # a part was removed: look again
             return False
-        own = (self._part.number, self._part.token)
-        if not chain or own in [(each.number, each.token) for each in chain]:
+        tokens = [[(each.number, each.token) for each in chain] for chain in chains]
+        own = [(each.number, each.token) for each in self._parts]
+        if not all(chains) or all(
+            one in chain for one, chain in zip(own, tokens, strict=True)
+        ):
             return False
         return self._load_now()
 
     def _load_now(self) -> bool:
-        """Takes the newest snapshot; False if it goes while it is read."""
+        """Takes the newest snapshots; False if one goes while it is read."""
         try:
             self._load(0.0)
         except FileNotFoundError:
@@ -180,24 +214,73 @@ class Follower:
         until = time.monotonic() + wait
         while True:
             try:
-                snapshots = self._channel.numbers("snapshot")
-                if snapshots:
-                    base = self._channel.fetch("snapshot", snapshots[-1])
-                    self._take_snapshot(base)
-                    break
+                if self._load_newest():
+                    return
             except (FileNotFoundError, DamagedFileError) as error:
                 _check_removed(error)
             except ConnectionError:
                 if time.monotonic() >= until:
                     raise
             if time.monotonic() >= until:
+                where = ", ".join(map(str, self._channels))
                 raise FileNotFoundError(
-                    f"{self._channel} has no snapshot: start the publisher, which "
-                    "writes one with its first step, or wait= longer for it."
+                    f"{where} has no snapshot: start the publisher, which writes one "
+                    "with its first step, or wait= longer for it."
                 )
             time.sleep(0.05)
-        self._part = self._base = base
+
+    def _load_newest(self) -> bool:
+        """Takes the newest snapshot of each channel, up to a moment that all have."""
+        numbers = [channel.numbers("snapshot") for channel in self._channels]
+        if not all(numbers):
+            return False
+        bases = [
+            channel.fetch("snapshot", own[-1])
+            for channel, own in zip(self._channels, numbers, strict=True)
+        ]
+        if bases[0].processes != len(bases):
+            raise ValueError(
+                f"{bases[0].processes} processes publish, and the subscriber was given "
+                f"{len(bases)}: give it a list of all their folders or channels."
+            )
+        segments: list[list[Part]] | None = [[] for _ in bases]
+        if len({base.number for base in bases}) > 1:
+            segments = self._caught_up(bases)
+            if segments is None:
+                return False
+        self._take_snapshot(bases, segments)
+        pairs = zip(bases, segments, strict=True)
+        self._bases, self._parts = bases, [[base, *own][-1] for base, own in pairs]
         self._snapshots += 1
+        self._discard()
+        return True
+
+    def _caught_up(self, bases: list[Part]) -> list[list[Part]] | None:
+        """Fetches what leads from snapshots of several numbers to one moment."""
+        newest = max(base.number for base in bases)
+        segments: list[list[Part]] = []
+        for channel, base in zip(self._channels, bases, strict=True):
+            numbers = [n for n in channel.numbers("segment") if n > base.number]
+            if base.number != newest and newest not in numbers:
+                return None  # not yet
+            segments.append(
+                [channel.fetch("segment", n) for n in numbers if n <= newest]
+            )
+        return segments if _continues(bases, segments) else None
+
+    def _discard(self) -> None:
+        for channel in self._channels:
+            channel.discard()
+
+
+def _continues(before: list[Part], segments: list[list[Part]]) -> bool:
+    """Whether segments of each channel follow one another."""
+    for last, own in zip(before, segments, strict=True):
+        for part in own:
+            if part.previous != last.token:
+                return False
+            last = part
+    return True
 
 
 def _check_removed(error: Exception) -> None:

@@ -40,6 +40,7 @@ class Part:
       time: seconds since 1970 on the publisher's clock, when the rows were copied.
       tables: by name what the publisher says of each: its rows, and its mark.
       files: by table, the link of its file; those that are not there did not change.
+      processes: that publish at the same moments, each its shards.
     """
 
     path: Path
@@ -50,6 +51,7 @@ class Part:
     time: float
     tables: Mapping[str, Any]
     files: Mapping[str, str]
+    processes: int = 1
 
     @property
     def is_snapshot(self) -> bool:
@@ -115,6 +117,7 @@ def part_fields(
     tables: Mapping[str, Any],
     files: Mapping[str, str],
     token: str | None = None,
+    processes: int = 1,
 ) -> dict[str, Any]:
     """Returns what ``publication.json`` holds.
 
@@ -130,6 +133,8 @@ def part_fields(
         "tables": dict(tables),
         "files": dict(files),
     }
+    if processes > 1:
+        fields["processes"] = processes
     own = token_of(previous, fields)
     return fields | {"token": token or own, "check": own}
 
@@ -160,4 +165,5 @@ def part_of(path: Path, fields: Fields) -> Part:
         fields.number("time"),
         fields.fields("tables"),
         fields.fields("files"),
+        fields.whole("processes") if "processes" in fields else 1,
     )
