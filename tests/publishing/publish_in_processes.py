@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains on devices of one or two processes and publishes; run by test_processes.
 
-    python publish_in_processes.py DIRECTORY DEVICES FIRST LAST
+    python publish_in_processes.py DIRECTORY DEVICES LAST SAVE_EVERY
 
 A row is the number of steps that have used it since it was last removed, so a reader
-knows what each version must hold. A job that follows another one restores its
+knows what each version must hold. A job that follows another one restores its newest
 checkpoint. Publishers keep few rows in their buffers, so some moments are skipped.
 """
 
@@ -61,18 +61,18 @@ def counts_at(step: int) -> np.ndarray:
     return counts
 
 
-def main(folder: Path, devices: int, first: int, last: int) -> None:
+def main(folder: Path, devices: int, last: int, save_every: int) -> None:
     """Runs this process's part."""
     jax.config.update("jax_num_cpu_devices", devices)
     jde.distributed.ensure_initialized()
     mesh = Mesh(np.array(jax.devices()), ("data",))
     split = NamedSharding(mesh, PartitionSpec("data"))
     coll = tables(mesh)
-    state, process = coll.init(seed=1), jax.process_index()
-    if first > 1:
-        tree = {"tables": state}
-        saved = jde.checkpoint.restore(folder / "saved", tree, tables=coll)
-        state = saved.tree["tables"]
+    state, process, done = coll.init(seed=1), jax.process_index(), 0
+    saved = folder / "saved"
+    if jde.checkpoint.latest(saved) is not None:
+        restored = jde.checkpoint.restore(saved, {"tables": state}, tables=coll)
+        state, done = restored.tree["tables"], restored.step
 
     def here(ids):
         size = len(ids) // jax.process_count()
@@ -89,16 +89,17 @@ def main(folder: Path, devices: int, first: int, last: int) -> None:
     publishing_publisher._FIRST_ROOM = 16 << process
     to = folder / f"process-{process}"
     with jde.serving.Publisher(coll, to, snapshot_every=5 + process) as publisher:
-        for step in range(first, last + 1):
+        for step in range(done + 1, last + 1):
             used, removed = drawn(step)
             state = train(state, here(used), here(removed))
             publisher.step(state, {"w": np.full(2, step)}, step=step)
             if step % 7 == 0:
                 time.sleep(0.1 * process)
+            if step % save_every == 0:
+                jde.checkpoint.save(saved, step, {"tables": state}, tables=coll)
+                jde.checkpoint.wait(saved)
         publisher.flush(state, {"w": np.full(2, last)}, step=last)
         counts = publisher.stats()
-    jde.checkpoint.save(folder / "saved", last, {"tables": state}, tables=coll)
-    jde.checkpoint.wait(folder / "saved")
     print("RESULT " + json.dumps(counts))
 
 

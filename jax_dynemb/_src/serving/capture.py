@@ -121,7 +121,7 @@ def counted(coll: Tables, state: States) -> States:
         {name: (state[name].counters, state[name].removed) for name in arrays}
     )
     # Replicated here, where all processes are at the same call: a thread could not.
-    small = start_to_host(small)
+    small = jax.tree.map(lambda array: settled(start_to_host(array)), small)
     return {
         name: dataclasses.replace(
             state[name],
@@ -136,6 +136,17 @@ def counted(coll: Tables, state: States) -> States:
         )
         for name, (counters, removed) in small.items()
     }
+
+
+def settled(arrays: Any) -> Any:
+    """Waits for arrays on CPUs of several processes; returns them.
+
+    There two programs with collectives that run at the same time may wait for each
+    other for ever. A GPU runs one after the other.
+    """
+    if jax.process_count() > 1 and jax.default_backend() == "cpu":
+        jax.block_until_ready(arrays)
+    return arrays
 
 
 def hash_tables(coll: Tables) -> list[str]:

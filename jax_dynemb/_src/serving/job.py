@@ -10,6 +10,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jax_dynemb._src.serving.capture import settled
+
 
 class Said(NamedTuple):
     """Holds what publishers tell each other: of all of them, the largest.
@@ -47,7 +49,7 @@ class Job:
         """Starts an exchange."""
         own = np.array([said], np.int32)
         array = jax.make_array_from_process_local_data(self._apart, own)
-        self._sent = self._most(array)
+        self._sent = settled(self._most(array))
 
     def read(self) -> Said:
         """Waits for what was sent last, of all processes."""

@@ -37,6 +37,7 @@ from jax_dynemb._src.serving.capture import (
     counted,
     hash_tables,
     mark_of,
+    settled,
 )
 from jax_dynemb._src.serving.job import Job, Said
 from jax_dynemb._src.serving.parts import (
@@ -247,6 +248,7 @@ class Publisher:
         if not is_whole(step) or step < 0:
             raise ValueError(f"Publisher: step={step!r} must be a whole number from 0.")
         step = int(step)
+        settled(state)
         try:
             return self._publish_as_agreed(state, dense, step)
         finally:
