@@ -4,6 +4,8 @@
 
     python benchmarks/bench_publish.py                  # 50,000 rows a second, dim 128
     python benchmarks/bench_publish.py --rows 1000000 --capacity 10000000
+    python benchmarks/bench_publish.py --to tcp
+    python benchmarks/bench_publish.py --to redis://localhost
 
 A trainer uses so many rows a second, in steps of a fixed rate, with and without a
 publisher in turns. A subscriber in a process of its own notes when each step becomes
@@ -43,10 +45,21 @@ def make_tables(dim: int, capacity: int) -> jde.Tables:
     )
 
 
-def follow(folder: str, dim: int, capacity: int, seen: Any, ready: Any) -> None:
+def channel(to: str, folder: str, port: int | None = None) -> Any:
+    """Returns what a publisher takes, or with a port of TCP what a subscriber takes."""
+    if to == "folder":
+        return folder
+    if to == "tcp":
+        if port is None:
+            return jde.serving.Listener(folder, "127.0.0.1:0")
+        return jde.serving.Socket(f"127.0.0.1:{port}")
+    return jde.serving.Redis(to, f"bench_publish:{folder}")
+
+
+def follow(source: Any, dim: int, capacity: int, seen: Any, ready: Any) -> None:
     """Notes when each step is served."""
     coll = make_tables(dim, capacity)
-    served = jde.serving.Subscriber(folder, coll, interval=0)
+    served = jde.serving.Subscriber(channel(*source), coll, interval=0)
     ready.set()
     step = -1
     while step != 0:
@@ -94,6 +107,7 @@ def main() -> None:
     parser.add_argument("--capacity", type=int, default=500_000)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--dtype", default="int8")
+    parser.add_argument("--to", default="folder", help="folder, tcp, or URL of a Redis")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     coll = make_tables(options.dim, options.capacity)
@@ -104,11 +118,13 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     seen, ready = context.Queue(), context.Event()
     with tempfile.TemporaryDirectory() as folder:
-        with jde.serving.Publisher(coll, folder, dtype=options.dtype) as publisher:
+        to = channel(options.to, folder)
+        with jde.serving.Publisher(coll, to, dtype=options.dtype) as publisher:
             publisher.step(state, step=1 << 40)
+            source = (options.to, folder, getattr(to, "port", None))
             reader = context.Process(
                 target=follow,
-                args=(folder, options.dim, options.capacity, seen, ready),
+                args=(source, options.dim, options.capacity, seen, ready),
             )
             reader.start()
             ready.wait(120)

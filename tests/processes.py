@@ -45,16 +45,26 @@ def run_job(
     A script calls ``jde.distributed.ensure_initialized`` and prints one line, "RESULT "
     and JSON.
     """
-    port = free_port()
-    started = [
-        _start(script, arguments, describe(number, processes, port))
-        for number in range(processes)
-    ]
+    started = start_job(script, processes, *arguments, describe=describe)
     try:
         return [_result(process) for process in started]
     finally:
         for process in started:
             process.kill()
+
+
+def start_job(
+    script: Path,
+    processes: int,
+    *arguments: Any,
+    describe: Callable[[int, int, int], dict[str, str]] = described,
+) -> list[subprocess.Popen]:
+    """Starts the processes of one job, as ``run_job`` does."""
+    port = free_port()
+    return [
+        _start(script, arguments, describe(number, processes, port))
+        for number in range(processes)
+    ]
 
 
 def counts_of(script: str, *arguments: Any) -> dict:

@@ -11,9 +11,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from jax_dynemb_torch import DamagedFileError, Subscriber
+from jax_dynemb_torch import DamagedFileError, Socket, Subscriber
 from jax_dynemb_torch._integrity import (
     TABLES,
+    Listener,
     delta_path,
     part_fields,
     read_delta_header,
@@ -117,6 +118,26 @@ def test_a_gap_or_another_history_leads_to_a_snapshot(tmp_path):
     stranger = segment(tmp_path, type(part)(**{**vars(part), "number": 8}), one)
     assert stranger.number == 9
     assert served.update() == 0 and served.version().number == 8
+
+
+def test_a_publication_comes_over_tcp(tmp_path):
+    part = snapshot(tmp_path, 1)
+    listener = Listener(tmp_path, "127.0.0.1:0")
+    listener.take()
+    source = Socket(f"127.0.0.1:{listener.port}")
+    with Subscriber(source, interval=0, features={"items": ["items"]}) as served:
+        rows = table()
+        for step in range(1, 4):
+            changed = {int(KEYS[step]): np.full(DIM, step, np.float32)}
+            part, rows = segment(tmp_path, part, changed), rows | changed
+            assert served.update() == 1 and served.version().step == step
+            np.testing.assert_array_equal(looked_up(served), look_up(rows, IDS))
+        listener.close()
+        with pytest.raises(ConnectionError, match="is away"):
+            served.update()
+        np.testing.assert_array_equal(looked_up(served), look_up(rows, IDS))
+    with pytest.raises(TypeError, match="follows one process"):
+        Subscriber([tmp_path, tmp_path])
 
 
 def test_many_newer_rows_lead_to_a_newer_snapshot(tmp_path):

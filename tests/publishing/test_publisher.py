@@ -14,7 +14,13 @@ import optax
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb._src.files.integrity import follower, newest, numbers_in, read_part
+from jax_dynemb._src.files.integrity import (
+    FolderChannel,
+    channel,
+    newest,
+    numbers_in,
+    read_part,
+)
 from meshes import mesh_of
 
 IDS = 3000
@@ -253,7 +259,7 @@ def test_a_folder_has_one_publisher(tmp_path):
         run.publish(second)
         with pytest.raises(RuntimeError, match="Another publisher has taken"):
             second.flush()
-    assert newest(tmp_path)[1].number == 1
+    assert newest(FolderChannel(tmp_path))[1].number == 1
 
 
 def test_a_thread_follows(tmp_path):
@@ -316,18 +322,28 @@ def test_a_smaller_replica_is_refused_and_serves_on(tmp_path):
             assert served.version().number == 1
 
 
-@pytest.mark.parametrize("sharding", ["row_wise", "replicated", "table_wise"])
-def test_a_mesh_publishes_for_one_device(tmp_path, sharding):
-    coll = tables(mesh=mesh_of(4), sharding=sharding)
+@pytest.mark.parametrize("dtype, rtol", [("float32", 0.0), ("int8", 1 / 127)])
+@pytest.mark.parametrize(
+    "sharding, devices",
+    [("row_wise", 4), ("replicated", 4), ("table_wise", 4), ("column_wise", 2)],
+)
+def test_a_mesh_publishes_for_one_device(tmp_path, sharding, devices, dtype, rtol):
+    coll = tables(mesh=mesh_of(devices), sharding=sharding)
     run = Training(coll)
-    with jde.serving.Publisher(coll, tmp_path, snapshot_every=3) as publisher:
+    served = None
+    with jde.serving.Publisher(
+        coll, tmp_path, snapshot_every=3, dtype=dtype
+    ) as publisher:
         for _ in range(5):
             run.step()
             run.publish(publisher)
             publisher.flush()
-    served = jde.serving.Subscriber(tmp_path, tables(), interval=0)
-    assert served.version().step == 5
-    same_rows(coll, run.state, served)
+            served = served or jde.serving.Subscriber(tmp_path, tables(), interval=0)
+            served.update()
+            assert served.version().step == run.steps
+            same_rows(coll, run.state, served, rtol=rtol)
+    late = jde.serving.Subscriber(tmp_path, tables(), interval=0)
+    same_rows(coll, run.state, late, rtol=rtol)
 
 
 def test_rows_in_host_memory_are_published(tmp_path):
@@ -413,7 +429,7 @@ def test_a_part_that_goes_while_it_is_read_is_no_damage(tmp_path, monkeypatch):
         finally:
             shutil.rmtree(path)
 
-    monkeypatch.setattr(follower, "read_part", removed)
+    monkeypatch.setattr(channel, "read_part", removed)
     assert served.update() == 0 and served.version().number == 1
 
 

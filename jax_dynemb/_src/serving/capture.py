@@ -23,6 +23,8 @@ from jax_dynemb._src.engines.shard import (
     to_host,
 )
 from jax_dynemb._src.files.integrity import train_path
+from jax_dynemb._src.ops import start_to_host
+from jax_dynemb._src.row_formats import LARGEST_CODES, scaled_codes
 from jax_dynemb._src.rows import check_ancestor
 from jax_dynemb._src.table import (
     Mark,
@@ -45,6 +47,7 @@ class Captured:
         without rows.
       changed: by table, the changed rows of each shard.
       dense: arrays by path, of the same moment.
+      own: by table, which shards' logs of removed keys are of this process.
     """
 
     step: int
@@ -52,6 +55,17 @@ class Captured:
     counted: States
     changed: Mapping[str, list[ChangedRows]]
     dense: Mapping[str, Any]
+    own: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+
+def own_counter_rows(coll: Tables, state: States, name: str) -> np.ndarray:
+    """bool[n]: which rows of the counters of a table lie on this process."""
+    counters = state[coll.state_name(name)].counters
+    own = np.zeros(counters.shape[0], bool)
+    for each in counters.addressable_shards:
+        if each.replica_id == 0:
+            own[each.index[0]] = True
+    return own[coll.hash_engine.stack_of(name).first_counter_rows(name)]
 
 
 def capture(
@@ -76,13 +90,28 @@ def capture(
     """
     changed = {
         name: [
-            copy_changed_rows(table, shard, mark.clock, rooms[name], dtype)
+            copy_changed_rows(
+                table, shard, mark.clock, rooms[name], _copied_as(coll, name, dtype)
+            )
             for table, shard in coll.hash_engine.shards(state, name)
         ]
         for name, mark in marks.items()
     }
     small = counted(coll, state)
-    return Captured(step, time.time(), small, changed, copied_dense(coll, state, dense))
+    own = {name: own_counter_rows(coll, state, name) for name in marks}
+    return Captured(
+        step, time.time(), small, changed, copied_dense(coll, state, dense), own
+    )
+
+
+def in_columns(coll: Tables, name: str) -> bool:
+    """Whether each shard of a table has all keys and some of the columns."""
+    return coll.engine.catalog.dynamic[name].sharding == "column_wise"
+
+
+def _copied_as(coll: Tables, name: str, dtype: str) -> str:
+    """Returns the dtype of copies; the scale of a row needs all of its columns."""
+    return "float32" if dtype == "int8" and in_columns(coll, name) else dtype
 
 
 def counted(coll: Tables, state: States) -> States:
@@ -91,6 +120,8 @@ def counted(coll: Tables, state: States) -> States:
     small = copied(
         {name: (state[name].counters, state[name].removed) for name in arrays}
     )
+    # Replicated here, where all processes are at the same call: a thread could not.
+    small = jax.tree.map(lambda array: settled(start_to_host(array)), small)
     return {
         name: dataclasses.replace(
             state[name],
@@ -105,6 +136,17 @@ def counted(coll: Tables, state: States) -> States:
         )
         for name, (counters, removed) in small.items()
     }
+
+
+def settled(arrays: Any) -> Any:
+    """Waits for arrays on CPUs of several processes; returns them.
+
+    There two programs with collectives that run at the same time may wait for each
+    other for ever. A GPU runs one after the other.
+    """
+    if jax.process_count() > 1 and jax.default_backend() == "cpu":
+        jax.block_until_ready(arrays)
+    return arrays
 
 
 def hash_tables(coll: Tables) -> list[str]:
@@ -144,7 +186,7 @@ class Changes:
 
 
 def changes_of(
-    coll: Tables, captured: Captured, name: str, since: Mark
+    coll: Tables, captured: Captured, name: str, since: Mark, dtype: str
 ) -> Changes | int | None:
     """Waits for the copies of a table and sorts its changes.
 
@@ -155,20 +197,40 @@ def changes_of(
     mark = mark_of(coll, captured.counted, name, since)
     if not continues(name, since, mark):
         return None
-    removed, _ = read_log_since(coll, captured.counted, name, since.head)
+    removed, _ = read_log_since(
+        coll, captured.counted, name, since.head, captured.own[name]
+    )
     if removed is None:
         return None
     found = [to_host(each) for each in captured.changed[name]]
     most = max((each.count for each in found), default=0)
     if any(each.count > len(each.keys) for each in found):
         return most
+    if in_columns(coll, name):
+        found = [_joined_columns(found, dtype)]
     numbers = counter_values(coll.hash_engine.counted(captured.counted, name))
     return Changes(mark, numbers["rows"], _columns(found, removed))
+
+
+def _joined_columns(pieces: list[HostRows], dtype: str) -> HostRows:
+    """Joins rows of which each shard has some columns, in slots of its own."""
+    orders = [np.argsort(each.keys) for each in pieces]
+    keys = pieces[0].keys[orders[0]]
+    for each, order in zip(pieces, orders, strict=True):
+        assert np.array_equal(each.keys[order], keys)  # they count alike
+    parts = [each.rows[order] for each, order in zip(pieces, orders, strict=True)]
+    rows = np.concatenate(parts, axis=1)
+    if dtype != "int8":
+        return HostRows(keys, rows, None, len(keys))
+    codes, scales = scaled_codes(rows, LARGEST_CODES["int8"], np)
+    return HostRows(keys, codes, scales, len(keys))
 
 
 def _columns(
     found: list[HostRows], removed: np.ndarray
 ) -> dict[str, np.ndarray] | None:
+    if not found:  # all shards are of other processes
+        return None
     keys = np.concatenate([each.keys for each in found])
     removed = np.setdiff1d(removed, keys, assume_unique=True)  # those that are back
     if not len(keys) and not len(removed):

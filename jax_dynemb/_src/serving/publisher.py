@@ -4,15 +4,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
+import shutil
 import threading
-from collections.abc import Mapping
-from pathlib import Path
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+import jax
+
 from jax_dynemb._src.engines import States
-from jax_dynemb._src.files.integrity import Part, newest
+from jax_dynemb._src.files.integrity import (
+    Channel,
+    FolderChannel,
+    HistoryLostError,
+    Part,
+    as_channel,
+    newest,
+)
 from jax_dynemb._src.files.live import check_whole, collection_of
 from jax_dynemb._src.is_whole import is_whole
 from jax_dynemb._src.serving.capture import (
@@ -25,9 +37,10 @@ from jax_dynemb._src.serving.capture import (
     counted,
     hash_tables,
     mark_of,
+    settled,
 )
-from jax_dynemb._src.serving.folder import (
-    Lease,
+from jax_dynemb._src.serving.job import Job, Said
+from jax_dynemb._src.serving.parts import (
     compact,
     remove_old,
     write_segment,
@@ -40,7 +53,7 @@ _DTYPES = ("float32", "bfloat16", "int8")
 
 
 class Publisher:
-    """Publishes tables in a folder while they are trained.
+    """Publishes tables in a folder, or over a network, while they are trained.
 
     A call of ``step`` starts copies on the device and returns. A thread waits for them,
     and writes a segment with the rows that changed and the keys that were removed.
@@ -53,17 +66,23 @@ class Publisher:
     of the snapshot before and its segments, by the thread.
 
     Args:
-      coll: the tables, each with ``TableConfig(log_removed=...)``, row-wise,
-        table-wise, replicated or on one device, of one process.
-      to: a folder, on a disk that subscribers see; made if it is not there.
+      coll: the tables, each with ``TableConfig(log_removed=...)``. Of several processes
+        each has a publisher, with a folder or channel of its own. All make the same
+        calls, and subscribers take a list of the folders.
+      to: a folder, on a disk that subscribers see; made if it is not there. Or a
+        channel: ``Redis``, ``Listener`` or ``Bucket``.
       every: steps between two segments.
       dtype: of published rows: "float32", "bfloat16", or "int8" with a scale a row.
       snapshot_every: segments between two snapshots; None: when segments hold as many
         rows as the snapshot.
       keep: snapshots that stay, with the segments behind the oldest of them.
+      patience: seconds for which the thread tries to reach a channel that is away,
+        while calls do nothing. Then the next call raises ConnectionError, and the one
+        after that tries again.
 
     Raises:
-      RuntimeError: another publisher holds the folder.
+      ConnectionError: the channel is away.
+      RuntimeError: another publisher holds the folder or the channel.
       ValueError: a table cannot be published, with what to do.
 
     Example:
@@ -76,26 +95,33 @@ class Publisher:
     def __init__(
         self,
         coll: Tables,
-        to: str | os.PathLike[str],
+        to: str | os.PathLike[str] | Channel,
         *,
         every: int = 1,
         dtype: str = "float32",
         snapshot_every: int | None = None,
         keep: int = 2,
+        patience: float = 600.0,
     ):
-        """Takes the folder; nothing is written before the first ``step``."""
+        """Takes the lease; nothing is written before the first ``step``."""
         _check(coll, every, dtype, snapshot_every, keep)
         self._coll, self._dtype, self._every = coll, dtype, every
         self._snapshot_every, self._keep = snapshot_every, keep
-        self._folder = Path(to)
-        self._lease = Lease(self._folder)
-        self._calls = self._skipped = self._segments = 0
+        self._patience, self._channel = patience, as_channel(to)
+        self._channel.take()
+        self._calls = self._skipped = self._segments = self._outages = 0
         self._rooms = {name: _FIRST_ROOM for name in hash_tables(coll)}
         self._marks: dict[str, Mark] | None = None
         self._rows_behind = 0  # in segments behind the base
         self._base: Part | None = None
         self._last: Part | None = None
-        self._waiting: queue.SimpleQueue[Captured | None] = queue.SimpleQueue()
+        self._number = 0  # of the newest part that any process has, or writes
+        self._has_looked = False
+        self._job = Job() if jax.process_count() > 1 else None
+        self._waiting: queue.SimpleQueue[Callable[[], None] | None] = (
+            queue.SimpleQueue()
+        )
+        self._closing = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
         self._error: BaseException | None = None
@@ -121,11 +147,14 @@ class Publisher:
         Raises:
           OSError, ValueError: of the thread, by the next call; the folder stays whole.
         """
-        self._raise_error()
+        if self._job is None:  # processes of a job must come to the exchange first
+            self._raise_error()
         self._calls += 1
         if (self._calls - 1) % self._every:
             return False
-        return self._publish(state, dense, self._calls if step is None else step)
+        result = self._publish(state, dense, self._calls if step is None else step)
+        self._raise_error()
+        return result
 
     def flush(
         self, state: States | None = None, dense: Any = None, *, step: int | None = None
@@ -140,10 +169,21 @@ class Publisher:
         self._wait()
         if state is not None:
             for _ in range(64):  # buffers double until they have room
+                self._tell()
                 self._publish(state, dense, self._calls if step is None else step)
                 self._wait()
-                if not (self._skipped_rows or self._snapshot_due):
+                if not self._is_behind():
                     return
+
+    def _is_behind(self) -> bool:
+        """Whether a moment that was given is not written yet, by all processes."""
+        behind = self._skipped_rows or self._snapshot_due
+        if self._job is None:
+            return behind
+        self._job.send(Said(behind, False, 0))
+        behind = self._job.read().busy
+        self._tell()
+        return behind
 
     def use(self, coll: Tables) -> None:
         """Goes on with the tables that ``Tables.grow`` returned.
@@ -164,24 +204,27 @@ class Publisher:
         self._coll = coll
 
     def stats(self) -> dict[str, int]:
-        """Counts calls, segments, calls that found the thread busy, and the number.
+        """Counts calls, segments, calls that found the thread busy, and outages.
 
-        The number is that of the newest part in the folder.
+        ``number`` is that of the newest part; ``outages`` counts how often the channel
+        was found away.
         """
         number = 0 if self._last is None else self._last.number
         return {
             "calls": self._calls,
             "segments": self._segments,
             "skipped": self._skipped,
+            "outages": self._outages,
             "number": number,
         }
 
     def close(self) -> None:
-        """Waits for the thread and lets go of the folder."""
+        """Waits for the thread, but for no channel that is away; lets go of it."""
         if self._thread.is_alive():
+            self._closing.set()
             self._waiting.put(None)
             self._thread.join()
-        self._lease.release()
+        self._channel.close()
         self._raise_error()
 
     def __enter__(self) -> Publisher:
@@ -205,29 +248,58 @@ class Publisher:
         if not is_whole(step) or step < 0:
             raise ValueError(f"Publisher: step={step!r} must be a whole number from 0.")
         step = int(step)
-        if not self._idle.is_set():
+        settled(state)
+        try:
+            return self._publish_as_agreed(state, dense, step)
+        finally:
+            self._tell()
+
+    def _publish_as_agreed(self, state: States, dense: Any, step: int) -> bool:
+        if not self._has_looked:
+            self._marks = self._published_marks(state)
+            self._has_looked = True
+            self._tell()
+        said = self._said() if self._job is None else self._job.read()
+        if said.busy:
             self._skipped += 1
             return False
-        if self._marks is None:
-            self._marks = self._published_marks(state)
-        if self._marks is None or self._snapshot_due:
+        self._number = max(self._number, said.number)
+        if said.due:
             self._begin(state, dense, step)
             return True
-        self._idle.clear()
-        self._waiting.put(
-            capture(
-                self._coll, state, self._marks, self._rooms, self._dtype, step, dense
-            )
+        assert self._marks is not None
+        captured = capture(
+            self._coll, state, self._marks, self._rooms, self._dtype, step, dense
         )
+        self._number += 1
+        self._hand_over(partial(self._write, captured, self._number))
         return True
 
+    def _said(self) -> Said:
+        busy = not self._idle.is_set()
+        # While the thread writes, its numbers may change.
+        due = not busy and (self._marks is None or self._snapshot_due)
+        return Said(busy, due, self._number)
+
+    def _tell(self) -> None:
+        """Tells the other processes how far this one is."""
+        if self._job is not None:
+            self._job.send(self._said())
+
+    def _hand_over(self, work: Callable[[], None]) -> None:
+        self._idle.clear()
+        self._waiting.put(work)
+
     def _published_marks(self, state: States) -> dict[str, Mark] | None:
-        """Reads where the folder ends; None unless the state comes out of that."""
-        self._base, last = newest(self._folder)
+        """Reads where the channel ends; None unless the state comes out of that."""
+        now = counted(self._coll, state)  # all processes do it, whatever they find
+        self._base, last = newest(self._channel)
         self._last = last
+        self._number = max(self._number, self._highest())
+        if last is not None and last.number < self._highest():
+            return None  # parts behind it do not continue it
         if last is None or set(last.tables) != set(hash_tables(self._coll)):
             return None
-        now = counted(self._coll, state)
         marks = {n: Mark.from_json(each["mark"]) for n, each in last.tables.items()}
         for name, mark in marks.items():
             if not continues(name, mark, mark_of(self._coll, now, name, mark)):
@@ -238,23 +310,22 @@ class Publisher:
         """Begins a history with a snapshot of this state, which is read here."""
         coll, now = self._coll, counted(self._coll, state)
         for name in coll.tables:
-            check_whole(coll, state, name)
+            _check_here(coll, state, name)
         marks = {name: mark_of(coll, now, name, None) for name in hash_tables(coll)}
         part = write_snapshot(
-            self._folder,
-            self._lease,
+            self._channel,
             coll,
             state,
-            (0 if self._last is None else self._last.number) + 1,
+            self._number + 1,
             marks,
             self._dtype,
             step,
             copied_dense(coll, state, dense),
         )
-        self._base = self._last = part
-        self._marks, self._snapshot_due = marks, False
-        self._rows_behind = 0  # in segments behind the base
-        remove_old(self._folder, self._keep)
+        self._number += 1
+        self._hand_over(partial(self._send_first, part, marks))
+        if isinstance(self._channel, FolderChannel):
+            self._wait()  # it is there already
 
     def _wait(self) -> None:
         self._idle.wait()
@@ -268,20 +339,56 @@ class Publisher:
     # ---- in the thread of its own ------------------------------------------------
 
     def _run(self) -> None:
-        while (captured := self._waiting.get()) is not None:
+        while (work := self._waiting.get()) is not None:
             try:
-                self._write(captured)
+                work()
+            except HistoryLostError:
+                self._lost()
             except BaseException as error:  # noqa: BLE001 (the next call raises it)
                 self._error = error
             finally:
                 self._idle.set()
 
-    def _write(self, captured: Captured) -> None:
+    def _lost(self) -> None:
+        """Lets the next call begin a history, behind all numbers that are there."""
+        self._snapshot_due = True
+        with contextlib.suppress(ConnectionError):  # then it is refused, and comes here
+            self._number = max(self._number, self._highest())
+
+    def _highest(self) -> int:
+        kinds = ("snapshot", "segment")
+        return max(0, *(n for kind in kinds for n in self._channel.numbers(kind)), 0)
+
+    def _send_first(self, part: Part, marks: dict[str, Mark]) -> None:
+        self._put(part, None)
+        self._base = self._last = part
+        self._marks, self._snapshot_due = marks, False
+        self._rows_behind = 0  # in segments behind the base
+        self._remove_old()
+
+    def _put(self, part: Part, before: str | None) -> None:
+        """Shows a part, and tries for some time where the channel is away."""
+        until, pause = time.monotonic() + self._patience, 0.01
+        while True:
+            try:
+                self._channel.put(part, before)
+                return
+            except ConnectionError:
+                self._outages += 1
+                if self._closing.wait(pause) or time.monotonic() > until:
+                    shutil.rmtree(part.path, ignore_errors=True)
+                    raise
+                pause = min(1.0, 2 * pause)
+            except BaseException:
+                shutil.rmtree(part.path, ignore_errors=True)
+                raise
+
+    def _write(self, captured: Captured, number: int) -> None:
         assert self._marks is not None and self._last is not None
         found: dict[str, Changes] = {}
         self._skipped_rows = False
         for name, mark in self._marks.items():
-            changes = changes_of(self._coll, captured, name, mark)
+            changes = changes_of(self._coll, captured, name, mark, self._dtype)
             if changes is None:
                 self._snapshot_due = True
                 return
@@ -292,9 +399,12 @@ class Publisher:
                 found[name] = changes
         if self._skipped_rows:
             return  # the marks stay, so the next segment has these rows
-        self._last = write_segment(
-            self._folder, self._lease, self._last, captured, found, self._dtype
+        before = self._last
+        part = write_segment(
+            self._channel, number, before, captured, found, self._dtype
         )
+        self._put(part, before.token)
+        self._last = part
         self._marks = {name: changes.mark for name, changes in found.items()}
         self._segments += 1
         for changes in found.values():
@@ -314,11 +424,32 @@ class Publisher:
     def _compact(self) -> None:
         """Makes a snapshot of the one before and its segments."""
         assert self._base is not None and self._last is not None
-        self._base = compact(
-            self._folder, self._lease, self._coll, self._base, self._last, self._dtype
-        )
+        try:
+            part = compact(
+                self._channel, self._coll, self._base, self._last, self._dtype
+            )
+            self._put(part, self._last.token)
+        except ConnectionError:
+            return  # the segments are there, so the next one may do it
+        except FileNotFoundError as error:
+            raise HistoryLostError(str(error)) from error
+        self._base = part
         self._rows_behind = 0  # in segments behind the base
-        remove_old(self._folder, self._keep)
+        self._remove_old()
+
+    def _remove_old(self) -> None:
+        try:
+            remove_old(self._channel, self._keep)
+        except ConnectionError:
+            self._outages += 1  # the next snapshot removes them
+
+
+def _check_here(coll: Tables, state: States, name: str) -> None:
+    """Raises ValueError where this process cannot write its part of a table."""
+    if name in coll.engine.catalog.dynamic and jax.process_count() > 1:
+        coll.hash_engine.shards(state, name)  # it refuses columns on other processes
+    else:
+        check_whole(coll, state, name)
 
 
 def _check(coll: Any, every: Any, dtype: Any, snapshot_every: Any, keep: Any) -> None:
@@ -344,9 +475,4 @@ def _check(coll: Any, every: Any, dtype: Any, snapshot_every: Any, keep: Any) ->
                 f"Publisher: table '{name}' has no log of removed keys, so nothing "
                 "says what left it: set TableConfig(log_removed=n), n as many keys as "
                 "leave between two segments."
-            )
-        if config.sharding == "column_wise":
-            raise ValueError(
-                f"Publisher: table '{name}' is column-wise: make it row-wise, whose "
-                "devices have whole rows."
             )

@@ -9,7 +9,7 @@ import dataclasses
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +20,7 @@ from jax_dynemb._src.engines.shard import counter_values
 from jax_dynemb._src.files.integrity import (
     DENSE,
     TABLES,
+    Channel,
     DamagedFileError,
     Follower,
     Part,
@@ -29,7 +30,12 @@ from jax_dynemb._src.files.integrity import (
     split_dense,
     verify,
 )
-from jax_dynemb._src.files.safetensors import read_tensor, rows_of, safetensors
+from jax_dynemb._src.files.safetensors import (
+    open_series,
+    read_tensor,
+    rows_of,
+    safetensors,
+)
 from jax_dynemb._src.rows import Exported
 from jax_dynemb._src.table import Tables, erase_keys, insert_chunks
 
@@ -62,12 +68,15 @@ class Subscriber(Follower):
     publisher that went back to an older checkpoint lead to the newest snapshot.
 
     Args:
-      folder: of the publisher.
+      source: the folder of the publisher, or a channel: ``Redis``, ``Socket`` or
+        ``Bucket``. While that is away, what is served stays and its age grows. Of a job
+        of several processes, a list of those of all.
       coll: tables of the same names, dims and capacities, on any mesh.
       interval: seconds between two looks; 0: nothing is applied but by ``update``.
       wait: seconds to wait for the first snapshot.
 
     Raises:
+      ConnectionError: the channel is away for all of that time.
       FileNotFoundError: there is no snapshot after that time.
 
     Example:
@@ -77,7 +86,7 @@ class Subscriber(Follower):
 
     def __init__(
         self,
-        folder: str | os.PathLike[str],
+        source: str | os.PathLike[str] | Channel | Sequence[Any],
         coll: Tables,
         *,
         interval: float = 0.05,
@@ -87,7 +96,7 @@ class Subscriber(Follower):
         self._coll, self._reading = coll, threading.Lock()
         self._states: list[States] = []
         self._waits_for_standby: list[dict[str, Exported]] = []
-        super().__init__(folder, interval, wait)
+        super().__init__(source, interval, wait)
 
     def find(self, ids: Mapping[str, Any], **options: Any) -> dict[str, Any]:
         """Returns the rows of ``Tables.find``, all of one version.
@@ -119,19 +128,41 @@ class Subscriber(Follower):
 
     # ---- parts -------------------------------------------------------------------
 
-    def _take_snapshot(self, part: Part) -> None:
-        names = list(self._coll.engine.catalog.dynamic)
-        path = part.path / TABLES
+    def _take_snapshot(self, bases: list[Part], segments: list[list[Part]]) -> None:
         self._waits_for_standby = []
-        states = [
-            safetensors(path, self._coll, tables=names, quiet=True).state
-            for _ in range(2)
-        ]
-        self._serve(part, states)
+        changes = self._read(segments)
+        states = []
+        for _ in range(2):  # one is served, the other is brought up meanwhile
+            state = self._loaded(bases)
+            states.append(self._changed(state, changes) if changes else state)
+        self._serve([bases[0], *segments[0]][-1], states)
 
-    def _take_segment(self, part: Part) -> None:
-        """Brings the standby up to this part, and serves it."""
-        changes = self._read(part)
+    def _loaded(self, bases: list[Part]) -> States:
+        """Returns a state with the rows of all snapshots."""
+        names = list(self._coll.engine.catalog.dynamic)
+        first, *others = [base.path / TABLES for base in bases]
+        state = safetensors(first, self._coll, tables=names, quiet=True).state
+        for folder in others:
+            for name in names:
+                series = open_series(folder / f"{name}.safetensors")
+                series.verify()
+                arrays = self._coll.state_name(name)
+                state = state | {
+                    arrays: insert_chunks(
+                        self._coll,
+                        name,
+                        state[arrays],
+                        series.chunks(),
+                        optimizer=False,
+                        scores=False,
+                    )
+                }
+        return state
+
+    def _take_segments(self, segments: list[list[Part]]) -> None:
+        """Brings the standby up to these parts, and serves it."""
+        part = segments[0][-1]
+        changes = self._read(segments)
         serving, standby = self._states
         for each in [*self._waits_for_standby, changes]:
             standby = self._changed(standby, each)
@@ -149,20 +180,25 @@ class Subscriber(Follower):
         with self._reading:
             self._states, self._version = states, version
 
-    def _read(self, part: Part) -> dict[str, Exported]:
+    def _read(self, segments: list[list[Part]]) -> dict[str, Exported]:
         """Reads the changes of all tables, compared with their checksums."""
-        found, dynamic = {}, self._coll.engine.catalog.dynamic
-        for name in part.files.keys() & dynamic.keys():
-            header = read_delta_header(delta_path(part.path, name))
-            if header.link != part.files[name]:
-                raise DamagedFileError(header.path, "it is of another segment")
-            verify(header)
-            keys = read_tensor(header, "keys")
-            rows = rows_of(header, np.arange(len(keys)), dynamic[name].dim)
-            scores = np.ones(len(keys), np.uint64)
-            removed = read_tensor(header, "removed")
-            rows = rows.astype(np.float32)
-            found[name] = Exported(keys, rows, scores, {}, removed=removed)
+        found = {}
+        for name, config in self._coll.engine.catalog.dynamic.items():
+            # Of a channel the last segment counts; those of others have other keys.
+            chunks = [
+                chunk
+                for own in segments
+                for chunk in _newest_of(
+                    [_chunk(part, name, config.dim) for part in own]
+                )
+            ]
+            if chunks:
+                keys = np.concatenate([each.keys for each in chunks])
+                rows = np.concatenate([each.rows for each in chunks])
+                removed: Any = [each.removed for each in chunks]
+                gone = np.concatenate(removed)
+                scores = np.ones(len(keys), np.uint64)
+                found[name] = Exported(keys, rows, scores, {}, removed=gone)
         return found
 
     def _changed(self, state: States, changes: dict[str, Exported]) -> States:
@@ -185,6 +221,35 @@ class Subscriber(Follower):
                     f"{part.tables[name]['rows']} are published: declare it with the "
                     "capacity of the publisher's."
                 )
+
+
+def _chunk(part: Part, name: str, dim: int) -> Exported | None:
+    """Returns what a segment says of a table; None if nothing changed."""
+    if name not in part.files:
+        return None
+    header = read_delta_header(delta_path(part.path, name))
+    if header.link != part.files[name]:
+        raise DamagedFileError(header.path, "it is of another segment")
+    verify(header)
+    keys = read_tensor(header, "keys")
+    rows = rows_of(header, np.arange(len(keys)), dim).astype(np.float32)
+    scores, removed = np.ones(len(keys), np.uint64), read_tensor(header, "removed")
+    return Exported(keys, rows, scores, {}, removed=removed)
+
+
+def _newest_of(chunks: list[Exported | None]) -> list[Exported]:
+    """Leaves out of chunks in order what a later one says of the same keys."""
+    later, found = np.empty(0, np.int64), []
+    for chunk in reversed(chunks):
+        if chunk is None:
+            continue
+        assert chunk.removed is not None
+        kept = ~np.isin(chunk.keys, later)
+        gone = np.setdiff1d(chunk.removed, later)
+        own = Exported(chunk.keys[kept], chunk.rows[kept], chunk.scores[kept], {})
+        found.append(own._replace(removed=gone))
+        later = np.concatenate([later, chunk.keys, chunk.removed])
+    return found
 
 
 def _with_cores(state: Any, arrays: Mapping[str, np.ndarray]) -> Any:

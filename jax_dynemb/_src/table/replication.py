@@ -253,15 +253,29 @@ def with_removed(
 
 
 def read_log_since(
-    coll: Reading, state: States, name: str, since_head: Iterable[int] | None
+    coll: Reading,
+    state: States,
+    name: str,
+    since_head: Iterable[int] | None,
+    own: np.ndarray | None = None,
 ) -> tuple[np.ndarray | None, Head]:
-    """Reads the keys that were removed since a head, also those that are back."""
+    """Reads the keys that were removed since a head, also those that are back.
+
+    Args:
+      coll: the tables.
+      state: their state.
+      name: of the table.
+      since_head: where a reader was; None: nowhere.
+      own: bool[n], the logs that are read; all if None.
+    """
     stamp = shard.counter_values(coll.hash_engine.counted(state, name))["stamp"]
     log = coll.hash_engine.removed_log(state, name)
     this = (stamp, log.shape[1] - 1)
     since = None if since_head is None else _numbers_of(since_head)
     heads = None if since is None else np.array(since[2:], np.uint64)
     keys, now = read_log(log, heads)
+    if own is not None and not own.all():
+        keys, _ = read_log(log[own], None if heads is None else heads[own])
     if since is not None and since[:2] != this:
         keys = None
     return keys, (*this, *now.tolist())

@@ -7,7 +7,10 @@ from jax_dynemb_torch._collection import (
 )
 from jax_dynemb_torch._embedding import DynamicEmbedding as DynamicEmbedding
 from jax_dynemb_torch._embedding import DynamicEmbeddingBag as DynamicEmbeddingBag
+from jax_dynemb_torch._integrity import Bucket as Bucket
 from jax_dynemb_torch._integrity import DamagedFileError as DamagedFileError
+from jax_dynemb_torch._integrity import Redis as Redis
+from jax_dynemb_torch._integrity import Socket as Socket
 from jax_dynemb_torch._source import Source as Source
 from jax_dynemb_torch._source import load as load
 from jax_dynemb_torch._source import table_names as table_names

@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from jax_dynemb_torch._newer import Newer
 from jax_dynemb_torch._table import EXTRA_KEYS, Table
 
 
@@ -18,7 +19,8 @@ class Snapshot(nn.Module):
 
     Args:
       base: the table as it was loaded.
-      overlay: rows that replace those of the base, or None.
+      overlay: rows that replace those of the base, or None. ``Newer`` only of a base
+        on the CPU.
       until: the first step whose rows may be missing, or None if that is not known.
       link: what the next delta names the newest file by, or None if that is not known.
     """
@@ -26,7 +28,7 @@ class Snapshot(nn.Module):
     def __init__(
         self,
         base: Table,
-        overlay: Table | None,
+        overlay: Table | Newer | None,
         until: int | None,
         link: str | None = None,
     ):
@@ -83,6 +85,35 @@ class Snapshot(nn.Module):
         zeros = self.base.size + 1
         return torch.where(self.overlay.holds(newer), zeros, places), newer
 
+    def followed(
+        self, keys: torch.Tensor, rows: torch.Tensor, removed: torch.Tensor
+    ) -> Snapshot:
+        """The snapshot behind the newest one, in time that grows with these rows.
+
+        Only one thread may call it, and of the newest snapshot only.
+
+        Args:
+          keys: int64[n], distinct.
+          rows: float32[n, dim].
+          removed: int64[m]: ids that are no longer stored; those in keys are kept.
+        """
+        if self.base.keys.device.type != "cpu":
+            return self.updated(keys, rows, removed, None)
+        newer = self.overlay
+        if newer is None:
+            newer = Newer.empty(self.base.dim)
+        assert isinstance(newer, Newer)
+        keys, rows = self._with_removed(keys, rows, removed)
+        return Snapshot(self.base, newer.with_rows(keys, rows), None)
+
+    def _with_removed(
+        self, keys: torch.Tensor, rows: torch.Tensor, removed: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and rows with those of removed ids, which read as unknown ones."""
+        removed = removed[~torch.isin(removed, keys)].unique()
+        unknown = self.base.extra_rows[1:].expand(len(removed), -1)
+        return torch.cat([keys, removed]), torch.cat([rows, unknown])
+
     def updated(
         self,
         keys: torch.Tensor,
@@ -100,21 +131,22 @@ class Snapshot(nn.Module):
           until: of the new snapshot.
           link: of the new snapshot.
         """
-        removed = removed[~torch.isin(removed, keys)].unique()
-        unknown = self.base.extra_rows[1].cpu().expand(len(removed), -1)
-        keys, rows = torch.cat([keys, removed]), torch.cat([rows, unknown])
+        device = self.base.keys.device  # a GPU merges millions of rows in milliseconds
+        keys, rows, removed = keys.to(device), rows.to(device), removed.to(device)
+        keys, rows = self._with_removed(keys, rows, removed)
         if self.overlay is not None:
-            old = self.overlay.keys[:-2].cpu()
+            assert isinstance(self.overlay, Table)
+            old = self.overlay.keys[:-2]
             kept = ~torch.isin(old, keys)
             keys = torch.cat([keys, old[kept]])
-            rows = torch.cat([rows, self.overlay.rows[1:-2].cpu()[kept]])
-        extra = torch.zeros(2, self.base.dim)
+            rows = torch.cat([rows, self.overlay.rows[1:-2][kept]])
+        extra = torch.zeros(2, self.base.dim, device=device)
         overlay = Table(
-            torch.cat([keys, torch.tensor(EXTRA_KEYS)]),
+            torch.cat([keys, torch.tensor(EXTRA_KEYS, device=device)]),
             torch.cat([extra[:1], rows, extra]),
             extra,
         )
-        return Snapshot(self.base, overlay, until, link).moved(self.base.keys.device)
+        return Snapshot(self.base, overlay, until, link).moved(device)
 
     def moved(self, device: torch.device) -> Snapshot:
         """This one, when all of it is on a device and may be read from any stream."""

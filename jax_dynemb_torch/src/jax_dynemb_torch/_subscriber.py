@@ -17,6 +17,7 @@ from jax_dynemb_torch._delta import changes_in
 from jax_dynemb_torch._integrity import (
     DENSE,
     TABLES,
+    Channel,
     DamagedFileError,
     Follower,
     Part,
@@ -64,27 +65,34 @@ class Subscriber(Follower):
     snapshot.
 
     Args:
-      folder: of the publisher.
+      source: the folder of the publisher, or a channel: ``Redis``, ``Socket`` or
+        ``Bucket``. While that is away, what is served stays and its age grows.
       device: where the tables are; the CPU if None.
       interval: seconds between two looks; 0: nothing is applied but by ``update``.
       wait: seconds to wait for the first snapshot.
       options: of ``EmbeddingBagCollection``.
 
     Raises:
+      ConnectionError: the channel is away for all of that time.
       FileNotFoundError: there is no snapshot after that time.
     """
 
     def __init__(
         self,
-        folder: str | Path,
+        source: str | Path | Channel,
         *,
         device: torch.device | str | None = None,
         interval: float = 0.05,
         wait: float = 60.0,
         **options: Any,
     ):
+        if isinstance(source, list | tuple):
+            raise TypeError(
+                "This Subscriber follows one process. Serve several with JAX, or let a "
+                "program with jde.serving.Subscriber publish what it follows."
+            )
         self._options, self._device = options, torch.device(device or "cpu")
-        super().__init__(folder, interval, wait)
+        super().__init__(source, interval, wait)
 
     def __call__(self, features: Any, weights: Any = None) -> dict[str, torch.Tensor]:
         """Looks up and pools as ``EmbeddingBagCollection`` does, all of one version."""
@@ -97,12 +105,15 @@ class Subscriber(Follower):
     def __enter__(self) -> Subscriber:
         return self
 
-    def _take_snapshot(self, part: Part) -> None:
+    def _take_snapshot(self, bases: list[Part], segments: list[list[Part]]) -> None:
+        del segments  # one channel has none behind its newest snapshot here
+        (part,) = bases
         collection = EmbeddingBagCollection(part.path / TABLES, **self._options)
         self._serve(part, collection.to(self._device))
 
-    def _take_segment(self, part: Part) -> None:
+    def _take_segments(self, segments: list[list[Part]]) -> None:
         """Serves the collection with the changes of all tables."""
+        ((part,),) = segments
         held = self._version.collection
         snapshots: dict[str, Snapshot] = {}
         for bag in held.bags:
@@ -113,7 +124,7 @@ class Subscriber(Follower):
             if file.header.link != link:
                 raise DamagedFileError(file.path, "it is of another segment")
             changes = changes_in(file, bag.name, bag.dim)
-            snapshots[bag.name] = bag.snapshot.updated(*changes, file.until)
+            snapshots[bag.name] = bag.snapshot.followed(*changes)
         self._serve(part, held.with_snapshots(snapshots))
 
     def _wants_snapshot(self) -> bool:

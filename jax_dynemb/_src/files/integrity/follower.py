@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from .channel import as_channel, chain_of
 from .errors import DamagedFileError
-from .publication import Part, newest, numbers_in, read_part, segment_path
+from .publication import Part
 
 
 class Follower:
@@ -22,28 +23,33 @@ class Follower:
     """
 
     _version: Any
-    _part: Part  # the newest that was taken
-    _base: Part  # the snapshot before it
+    _parts: list[Part]  # by channel, the newest that was taken
+    _bases: list[Part]  # the snapshots before them
 
-    def __init__(self, folder: Any, interval: float, wait: float):
+    def __init__(self, source: Any, interval: float, wait: float):
         """Takes the newest snapshot and the segments behind it.
 
         Args:
-          folder: of the publisher.
+          source: the folder of the publisher, or a channel; a list of those of all
+            processes of a job.
           interval: seconds between two looks; 0: no thread.
           wait: seconds to wait for the first snapshot.
 
         Raises:
+          ConnectionError: the channel is away for all of that time.
           FileNotFoundError: there is no snapshot after that time.
         """
-        self._folder = Path(folder)
+        several = isinstance(source, list | tuple)
+        self._channels = [
+            as_channel(each) for each in (source if several else [source])
+        ]
         self._updating = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._segments = self._snapshots = 0
+        self._segments = self._snapshots = self._outages = 0
         self._load(wait)
-        self.update()
+        self._try_update()
         if interval > 0:
             name = f"{type(self).__module__.partition('.')[0]}.subscriber"
             self._thread = threading.Thread(
@@ -58,18 +64,26 @@ class Follower:
         return self._version
 
     def stats(self) -> dict[str, float]:
-        """Counts segments and snapshots that were taken; number, step and age."""
+        """Counts segments and snapshots that were taken; number, step and age.
+
+        ``outages`` counts how often the channel was found away.
+        """
         served = self._version
         return {
             "segments": self._segments,
             "snapshots": self._snapshots,
+            "outages": self._outages,
             "number": served.number,
             "step": served.step,
             "age": served.age(),
         }
 
     def update(self) -> int:
-        """Takes what is there now, and returns how many segments that were."""
+        """Takes what is there now, and returns how many segments that were.
+
+        Raises:
+          ConnectionError: the channel is away; what is served stays.
+        """
         with self._updating:
             before = self._segments
             while self._next():
@@ -82,6 +96,8 @@ class Follower:
             self._stop.set()
             self._thread.join()
             self._thread = None
+        for channel in self._channels:
+            channel.close()
 
     def __enter__(self) -> Any:
         """Returns itself."""
@@ -93,10 +109,12 @@ class Follower:
 
     # ---- of subclasses -----------------------------------------------------------
 
-    def _take_snapshot(self, part: Part) -> None:
+    def _take_snapshot(self, bases: list[Part], segments: list[list[Part]]) -> None:
+        """Serves snapshots, one of each channel, with the segments behind each."""
         raise NotImplementedError
 
-    def _take_segment(self, part: Part) -> None:
+    def _take_segments(self, segments: list[list[Part]]) -> None:
+        """Serves what follows: of each channel one segment or more, in order."""
         raise NotImplementedError
 
     def _wants_snapshot(self) -> bool:
@@ -107,54 +125,162 @@ class Follower:
     def _follow(self, interval: float) -> None:
         while not self._stop.wait(interval):
             try:
-                self.update()
+                self._try_update()
             except BaseException as error:  # noqa: BLE001 (the next call raises it)
                 self._error = error
                 return
 
+    def _try_update(self) -> None:
+        """Takes what is there; nothing from a channel that is away for now."""
+        try:
+            self.update()
+        except ConnectionError:
+            self._outages += 1
+
     def _next(self) -> bool:
         """Takes a segment, or a snapshot where none follows; False if all is known."""
         try:
-            part = read_part(segment_path(self._folder, self._part.number + 1))
-            if part.previous != self._part.token:  # of another history
-                return self._load_newer(self._part.number)
-            self._take_segment(part)
+            found = self._following(self._parts)
+            if found is None:
+                return self._load_newer([each.number for each in self._parts])
+            if not _continues(self._parts, found):  # of another history, or a gap
+                return self._load_other()
+            self._take_segments(found)
         except (FileNotFoundError, DamagedFileError) as error:
             _check_removed(error)
-            return self._load_newer(self._part.number)
-        self._part = part
+            return self._load_newer([each.number for each in self._parts])
+        self._parts = [each[-1] for each in found]
         self._segments += 1
+        self._discard()
         if self._wants_snapshot():
-            self._load_newer(self._base.number)
+            self._load_newer([each.number for each in self._bases])
         return True
 
-    def _load_newer(self, than: int) -> bool:
-        """Takes a snapshot behind a number, if there is one."""
-        snapshots = numbers_in(self._folder, "snapshot")
-        if not snapshots or snapshots[-1] <= than:
+    def _following(self, behind: list[Part]) -> list[list[Part]] | None:
+        """Fetches the segments of each channel up to the next moment that all have.
+
+        A process that could not write a moment has it in its next segment, so its
+        numbers may have gaps; its tokens have none.
+        """
+        numbers = [
+            [n for n in channel.numbers("segment") if n > part.number]
+            for channel, part in zip(self._channels, behind, strict=True)
+        ]
+        common = set.intersection(*map(set, numbers))
+        if not common:
+            return None
+        return [
+            [channel.fetch("segment", n) for n in own if n <= min(common)]
+            for channel, own in zip(self._channels, numbers, strict=True)
+        ]
+
+    def _load_newer(self, than: list[int]) -> bool:
+        """Takes snapshots behind some numbers, or of a publication that went back."""
+        snapshots = [channel.numbers("snapshot") for channel in self._channels]
+        if not all(snapshots):
             return False
-        self._load(0.0)
+        if all(each[-1] > own for each, own in zip(snapshots, than, strict=True)):
+            return self._load_now()
+        for channel, part in zip(self._channels, self._parts, strict=True):
+            kinds = ("snapshot", "segment")
+            last = max(0, *(n for kind in kinds for n in channel.numbers(kind)), 0)
+            if last < part.number:
+                return self._load_other()
+        return False
+
+    def _load_other(self) -> bool:
+        """Takes the newest snapshots, unless they lead to what is served."""
+        try:
+            chains = [chain_of(channel) for channel in self._channels]
+        except FileNotFoundError:  # a part was removed: look again
+            return False
+        tokens = [[(each.number, each.token) for each in chain] for chain in chains]
+        own = [(each.number, each.token) for each in self._parts]
+        if not all(chains) or all(
+            one in chain for one, chain in zip(own, tokens, strict=True)
+        ):
+            return False
+        return self._load_now()
+
+    def _load_now(self) -> bool:
+        """Takes the newest snapshots; False if one goes while it is read."""
+        try:
+            self._load(0.0)
+        except FileNotFoundError:
+            return False
         return True
 
     def _load(self, wait: float) -> None:
         until = time.monotonic() + wait
         while True:
             try:
-                base = newest(self._folder)[0] if self._folder.is_dir() else None
-                if base is not None:
-                    self._take_snapshot(base)
-                    break
+                if self._load_newest():
+                    return
             except (FileNotFoundError, DamagedFileError) as error:
                 _check_removed(error)
-                continue
+            except ConnectionError:
+                if time.monotonic() >= until:
+                    raise
             if time.monotonic() >= until:
+                where = ", ".join(map(str, self._channels))
                 raise FileNotFoundError(
-                    f"{self._folder} has no snapshot: start the publisher, which "
-                    "writes one with its first step, or wait= longer for it."
+                    f"{where} has no snapshot: start the publisher, which writes one "
+                    "with its first step, or wait= longer for it."
                 )
             time.sleep(0.05)
-        self._part = self._base = base
+
+    def _load_newest(self) -> bool:
+        """Takes the newest snapshot of each channel, up to a moment that all have."""
+        numbers = [channel.numbers("snapshot") for channel in self._channels]
+        if not all(numbers):
+            return False
+        bases = [
+            channel.fetch("snapshot", own[-1])
+            for channel, own in zip(self._channels, numbers, strict=True)
+        ]
+        if bases[0].processes != len(bases):
+            raise ValueError(
+                f"{bases[0].processes} processes publish, and the subscriber was given "
+                f"{len(bases)}: give it a list of all their folders or channels."
+            )
+        segments: list[list[Part]] | None = [[] for _ in bases]
+        if len({base.number for base in bases}) > 1:
+            segments = self._caught_up(bases)
+            if segments is None:
+                return False
+        self._take_snapshot(bases, segments)
+        pairs = zip(bases, segments, strict=True)
+        self._bases, self._parts = bases, [[base, *own][-1] for base, own in pairs]
         self._snapshots += 1
+        self._discard()
+        return True
+
+    def _caught_up(self, bases: list[Part]) -> list[list[Part]] | None:
+        """Fetches what leads from snapshots of several numbers to one moment."""
+        newest = max(base.number for base in bases)
+        segments: list[list[Part]] = []
+        for channel, base in zip(self._channels, bases, strict=True):
+            numbers = [n for n in channel.numbers("segment") if n > base.number]
+            if base.number != newest and newest not in numbers:
+                return None  # not yet
+            segments.append(
+                [channel.fetch("segment", n) for n in numbers if n <= newest]
+            )
+        return segments if _continues(bases, segments) else None
+
+    def _discard(self) -> None:
+        for channel in self._channels:
+            channel.discard()
+
+
+def _continues(before: list[Part], segments: list[list[Part]]) -> bool:
+    """Whether segments of each channel follow one another."""
+    for last, own in zip(before, segments, strict=True):
+        for part in own:
+            if part.previous != last.token:
+                return False
+            last = part
+    return True
 
 
 def _check_removed(error: Exception) -> None:

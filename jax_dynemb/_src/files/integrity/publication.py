@@ -21,7 +21,7 @@ from typing import Any
 from .errors import DamagedFileError
 from .json import FORMAT_VERSION, Fields, check_version, read_json
 
-_NAME = "publication.json"
+PUBLICATION = "publication.json"
 _TRAINS = "tensor_trains"
 TABLES = "tables"
 DENSE = "dense.safetensors"
@@ -40,6 +40,7 @@ class Part:
       time: seconds since 1970 on the publisher's clock, when the rows were copied.
       tables: by name what the publisher says of each: its rows, and its mark.
       files: by table, the link of its file; those that are not there did not change.
+      processes: that publish at the same moments, each its shards.
     """
 
     path: Path
@@ -50,6 +51,7 @@ class Part:
     time: float
     tables: Mapping[str, Any]
     files: Mapping[str, str]
+    processes: int = 1
 
     @property
     def is_snapshot(self) -> bool:
@@ -65,6 +67,11 @@ def snapshot_path(folder: Path, number: int) -> Path:
 def segment_path(folder: Path, number: int) -> Path:
     """Returns where a segment lies."""
     return folder / f"segment-{number:012d}"
+
+
+def part_path(folder: Path, kind: str, number: int) -> Path:
+    """Returns where a part of a kind lies."""
+    return (snapshot_path if kind == "snapshot" else segment_path)(folder, number)
 
 
 def delta_path(segment: Path, table: str) -> Path:
@@ -96,21 +103,6 @@ def numbers_in(folder: Path, kind: str) -> list[int]:
     return sorted(int(number) for _, number in parts if number.isdigit())
 
 
-def newest(folder: Path) -> tuple[Part | None, Part | None]:
-    """Finds the newest snapshot, and the newest part: that, or a segment behind it."""
-    snapshots = numbers_in(folder, "snapshot")
-    if not snapshots:
-        return None, None
-    base = last = read_part(snapshot_path(folder, snapshots[-1]))
-    for number in numbers_in(folder, "segment"):
-        if number == last.number + 1:
-            following = read_part(segment_path(folder, number))
-            if following.previous != last.token:
-                break
-            last = following
-    return base, last
-
-
 def token_of(previous: str, fields: Mapping[str, Any]) -> str:
     """Returns the token of a part from what it says and the token before."""
     text = json.dumps([previous, fields], sort_keys=True)
@@ -125,6 +117,7 @@ def part_fields(
     tables: Mapping[str, Any],
     files: Mapping[str, str],
     token: str | None = None,
+    processes: int = 1,
 ) -> dict[str, Any]:
     """Returns what ``publication.json`` holds.
 
@@ -140,6 +133,8 @@ def part_fields(
         "tables": dict(tables),
         "files": dict(files),
     }
+    if processes > 1:
+        fields["processes"] = processes
     own = token_of(previous, fields)
     return fields | {"token": token or own, "check": own}
 
@@ -152,7 +147,11 @@ def read_part(path: Path) -> Part:
     """
     if not path.is_dir():
         raise FileNotFoundError(f"{path} is not there.")
-    fields: Fields = read_json(path / _NAME)
+    return part_of(path, read_json(path / PUBLICATION))
+
+
+def part_of(path: Path, fields: Fields) -> Part:
+    """Returns what ``publication.json`` says; DamagedFileError if it was altered."""
     check_version(fields)
     said = {n: fields[n] for n in fields if n not in ("token", "check")}
     if token_of(fields.text("previous"), said) != fields.text("check"):
@@ -166,4 +165,5 @@ def read_part(path: Path) -> Part:
         fields.number("time"),
         fields.fields("tables"),
         fields.fields("files"),
+        fields.whole("processes") if "processes" in fields else 1,
     )

@@ -8,6 +8,7 @@ from jax_dynemb._src.files.safetensors.export import (
 )
 from jax_dynemb._src.files.safetensors.import_ import safetensors as safetensors
 from jax_dynemb._src.files.safetensors.series import Series as Series
+from jax_dynemb._src.files.safetensors.series import open_series as open_series
 from jax_dynemb._src.files.safetensors.series import rows_of as rows_of
 from jax_dynemb._src.files.safetensors.series import stored_exports as stored_exports
 from jax_dynemb._src.files.safetensors.series import stored_series as stored_series

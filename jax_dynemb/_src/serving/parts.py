@@ -1,32 +1,30 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the parts of a publication, holds its lease, and removes old parts."""
+"""Writes the parts of a publication, and removes old ones."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import secrets
 import shutil
-import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from jax_dynemb._src.engines import States
+from jax_dynemb._src.engines.shard import counter_values, export_index
 from jax_dynemb._src.files.disk import new_directory, write_json
 from jax_dynemb._src.files.integrity import (
     DENSE,
     FORMAT_VERSION,
     TABLES,
+    Channel,
     Header,
     Part,
     delta_path,
-    numbers_in,
     part_fields,
     read_delta_header,
     read_part,
@@ -43,65 +41,11 @@ from jax_dynemb._src.files.safetensors import (
 )
 from jax_dynemb._src.rows import Schema, StoredTable
 from jax_dynemb._src.serving.capture import Captured, Changes
-from jax_dynemb._src.table import Mark, Tables
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None
-
-
-_REMOVED = "removed-"  # of names that no reader looks for
-
-
-class Lease:
-    """Holds a folder for one publisher: a lock, and a token that each write compares.
-
-    The lock goes with its process. The token protects where a file system has no locks,
-    or where a process that was stopped for long comes back.
-    """
-
-    def __init__(self, folder: Path):
-        """Takes the folder; RuntimeError if another publisher has it."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self._path = folder / "publisher.json"
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-        self._token = secrets.token_hex(16)
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                owner = self._path.read_text() or "another process"
-                os.close(self._file)
-                raise RuntimeError(
-                    f"{folder} has a publisher already ({owner}): end that process, or "
-                    "publish into another folder."
-                ) from None
-            except OSError:
-                pass  # a file system without locks
-        owner = {"host": socket.gethostname(), "pid": os.getpid(), "token": self._token}
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, json.dumps(owner).encode(), 0)
-        os.fsync(self._file)
-
-    def check(self) -> None:
-        """Raises RuntimeError if another publisher has taken the folder since."""
-        if self._token not in self._path.read_text():
-            raise RuntimeError(
-                f"Another publisher has taken {self._path.parent}: this one writes "
-                "nothing more. Its folder holds what that one publishes."
-            )
-
-    def release(self) -> None:
-        """Lets go; may be called twice."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+from jax_dynemb._src.table import Mark, Tables, identity_in, log_head
 
 
 def write_snapshot(
-    folder: Path,
-    lease: Lease,
+    channel: Channel,
     coll: Tables,
     state: States,
     number: int,
@@ -111,29 +55,49 @@ def write_snapshot(
     dense: Mapping[str, Any],
 ) -> Part:
     """Writes whole tables of a state, as the begin of a history."""
-    found = {name: live_table(coll, state, name) for name in marks}
+    found = {name: _live(coll, state, name) for name in marks}
     tables = {
-        name: {"rows": found[name].rows, "mark": mark.to_json()}
+        name: {"rows": _all_rows(coll, state, name), "mark": mark.to_json()}
         for name, mark in marks.items()
     }
     moment = Captured(step, time.time(), {}, {}, dense)
-    return _snapshot(folder, lease, found, number, tables, dtype, moment, None)
+    return _snapshot(channel, found, number, tables, dtype, moment, None)
 
 
-def compact(
-    folder: Path, lease: Lease, coll: Tables, base: Part, last: Part, dtype: str
-) -> Part:
+def _live(coll: Tables, state: States, name: str) -> StoredTable:
+    """Returns a table, of several processes the rows that lie on this one."""
+    if jax.process_count() == 1:
+        return live_table(coll, state, name)
+    config = coll.engine.catalog.dynamic[name]
+    counters = counter_values(coll.hash_engine.counted(state, name))
+    shards = coll.hash_engine.shards(state, name)
+    return StoredTable(
+        schema=Schema.of(config, counters["step"]),
+        rows=sum(len(keys) for keys, _ in export_index(shards)),
+        counters=counters,
+        chunks=lambda: coll.export(state, name),
+        index=lambda: export_index(shards),
+        head=log_head(coll, state, name),
+        identity=identity_in(coll, state, name),
+    )
+
+
+def _all_rows(coll: Tables, state: States, name: str) -> int:
+    return counter_values(coll.hash_engine.counted(state, name))["rows"]
+
+
+def compact(channel: Channel, coll: Tables, base: Part, last: Part, dtype: str) -> Part:
     """Makes a snapshot of an earlier one and the segments up to a part."""
-    segments = [
-        read_part(segment_path(folder, n))
-        for n in range(base.number + 1, last.number + 1)
-    ]
+    base = channel.fetch("snapshot", base.number)
+    numbers = channel.numbers("segment")
+    numbers = [n for n in numbers if base.number < n <= last.number]
+    segments = [channel.fetch("segment", number) for number in numbers]
+    last = segments[-1]
     found = {name: _joined(coll, name, base, segments, last) for name in last.tables}
     moment = Captured(last.step, last.time, {}, {}, {})
     source = last.path / DENSE
     return _snapshot(
-        folder,
-        lease,
+        channel,
         found,
         last.number,
         last.tables,
@@ -165,8 +129,7 @@ def _joined(
 
 
 def _snapshot(
-    folder: Path,
-    lease: Lease,
+    channel: Channel,
     found: Mapping[str, StoredTable],
     number: int,
     tables: Mapping[str, Any],
@@ -175,7 +138,7 @@ def _snapshot(
     token: str | None,
     dense_file: Path | None = None,
 ) -> Part:
-    target = snapshot_path(folder, number)
+    target = snapshot_path(channel.folder, number)
     with new_directory(target) as draft:
         write_safetensors(
             draft / TABLES, found, dtype=dtype, counters=False, quiet=True
@@ -188,23 +151,31 @@ def _snapshot(
             name: read_table_header(draft / TABLES / f"{name}.safetensors").link
             for name in found
         }
-        fields = part_fields(number, "", moment.step, moment.time, tables, files, token)
+        fields = part_fields(
+            number,
+            "",
+            moment.step,
+            moment.time,
+            tables,
+            files,
+            token,
+            processes=jax.process_count(),
+        )
         write_json(draft / "publication.json", fields)
-        lease.check()
+        channel.check()
     return read_part(target)
 
 
 def write_segment(
-    folder: Path,
-    lease: Lease,
+    channel: Channel,
+    number: int,
     last: Part,
     captured: Captured,
     found: Mapping[str, Changes],
     dtype: str,
 ) -> Part:
     """Writes what changed since a part."""
-    number = last.number + 1
-    target = segment_path(folder, number)
+    target = segment_path(channel.folder, number)
     files = {}
     with new_directory(target) as draft:
         for name, changes in found.items():
@@ -218,10 +189,16 @@ def write_segment(
             for name, changes in found.items()
         }
         fields = part_fields(
-            number, last.token, captured.step, captured.time, tables, files
+            number,
+            last.token,
+            captured.step,
+            captured.time,
+            tables,
+            files,
+            processes=jax.process_count(),
         )
         write_json(draft / "publication.json", fields)
-        lease.check()
+        channel.check()
     return read_part(target)
 
 
@@ -257,17 +234,14 @@ def _write_dense(folder: Path, captured: Captured) -> None:
             file.append(name, array)
 
 
-def remove_old(folder: Path, keep: int) -> None:
+def remove_old(channel: Channel, keep: int) -> None:
     """Removes parts that no subscriber needs: those before the last few snapshots."""
-    for left in folder.glob(f"{_REMOVED}*"):  # by a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    snapshots = numbers_in(folder, "snapshot")
+    snapshots = channel.numbers("snapshot")
     if len(snapshots) <= keep:
         return
     oldest = snapshots[-keep]
-    old = [snapshot_path(folder, number) for number in snapshots[:-keep]]
-    segments = numbers_in(folder, "segment")
-    old += [segment_path(folder, number) for number in segments if number <= oldest]
-    for path in old:  # all of it at once, since a reader may be there
-        removed = path.rename(path.with_name(_REMOVED + path.name))
-        shutil.rmtree(removed, ignore_errors=True)
+    for number in snapshots[:-keep]:
+        channel.remove("snapshot", number)
+    for number in channel.numbers("segment"):
+        if number <= oldest:
+            channel.remove("segment", number)
