@@ -73,7 +73,7 @@ class Plan(Shown):
 
     tables: tuple[TablePlan, ...]
     bytes_by_shard: tuple[int, ...] = ()
-    transport: str = ""
+    transport: str = dataclasses.field(default="", kw_only=True)
 
     @property
     def shards(self) -> dict[str, tuple[int, ...]]:
@@ -162,7 +162,7 @@ def make_plan(
             every[shard] += bytes_of(stack.local)
     reason = placement.peers.reason
     transport = f"collectives ({reason})" if reason else "peers"
-    return Plan(plans, tuple(every), transport)
+    return Plan(plans, tuple(every), transport=transport)
 
 
 def _alone(table: TableConfig, ids: Mapping[str, int]) -> TablePlan:
