@@ -159,7 +159,8 @@ class Options:
         which = exchange if splits_rows(kind) else kind
         rates = topology.known_rates[which]
         most = max(d.num_ids for d in stacked)
-        room = max(1, capacity_of(most, width, self._placement.exchange_factor))
+        factor, slots = self._placement.exchange_factor, stack.local.local_slots
+        room = max(1, capacity_of(most, width, factor, slots))
         counted, again = _work.work_of(
             which, self._batch, self._row, width, shards * room, config.num_slots
         )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from jax_dynemb._src.config import ScoreStrategy
 from jax_dynemb._src.engines.hash.exchange.buffers import BufferField
 from jax_dynemb._src.engines.hash.exchange.device_batch import wire_dtype
-from jax_dynemb._src.engines.hash.exchange.exchange_layout import room_of
+from jax_dynemb._src.engines.hash.exchange.exchange_layout import capacity_of
 from jax_dynemb._src.engines.hash.exchange.pooled_batch import (
     PooledFeature,
     pooled_features_of,
@@ -44,7 +44,8 @@ def cost_of_rows(
       table: the stack, as a shard sees it.
       sizes: by block, ids of a device.
     """
-    room = room_of(table, max(sizes), placement.exchange_factor)
+    factor = placement.exchange_factor
+    room = capacity_of(max(sizes), table.owners, factor, table.local_slots)
     per_id = 12 if table.score_strategy is ScoreStrategy.LFU else 8
     dtypes = wire_dtype(placement, table), placement.exchange_dtype or "float32"
     pieces = [BufferField(table.name, room, table.dim, dtype).bytes for dtype in dtypes]

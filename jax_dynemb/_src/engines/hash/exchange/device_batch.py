@@ -17,7 +17,6 @@ from jax_dynemb._src.engines.hash.exchange.buffers import ExchangeBuffers
 from jax_dynemb._src.engines.hash.exchange.exchange_layout import (
     ExchangeLayout,
     capacity_of,
-    room_of,
 )
 from jax_dynemb._src.engines.hash.exchange.places import Places
 from jax_dynemb._src.engines.hash.layouts import Placement
@@ -158,7 +157,7 @@ def make_batch(
         parts=tuple(part for some in parts for part in some),
         sizes=tuple(sum(part.size for part in some) for some in parts),
         capacities=tuple(
-            max(_room(placement, table, part.size, factor) for part in some)
+            max(_capacity(placement, table, part.size, factor) for part in some)
             for table, some in zip(tables, parts, strict=True)
         ),
         dtypes=tuple(wire_dtype(placement, t) for t in tables),
@@ -169,12 +168,13 @@ def make_batch(
     return DeviceBatch(exchange, ordered, ids)
 
 
-def _room(
+def _capacity(
     placement: Placement, table: TableSpec, size: int, factor: float | None
 ) -> int:
-    if factor is None:
-        return room_of(table, size, placement.exchange_factor)
-    return capacity_of(size, table.owners, factor)  # any skew has to fit
+    if factor is not None:  # any skew has to fit
+        return capacity_of(size, table.owners, factor)
+    usual = placement.exchange_factor
+    return capacity_of(size, table.owners, usual, table.local_slots)
 
 
 def in_order(

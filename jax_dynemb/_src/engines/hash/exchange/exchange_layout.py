@@ -90,31 +90,22 @@ def wire_of(exchange: ExchangeLayout, pieces: Sequence[BufferField]) -> Exchange
     return ExchangeBuffers(tuple(pieces), exchange.links)
 
 
-def room_of(table: TableSpec, size: int, factor: float) -> int:
-    """Counts the places for the ids of a table with one owner.
-
-    An owner of few slots seldom gets more ids than twice as many: those beyond them
-    evict each other. Where it does they take further rounds.
-
-    Args:
-      table: as a shard sees it.
-      size: how many ids a device has.
-      factor: see ``capacity_of``.
-    """
-    room = capacity_of(size, table.owners, factor)
-    return min(room, max(2 * table.local_slots, 1))
-
-
-def capacity_of(size: int, owners: float, factor: float) -> int:
+def capacity_of(
+    size: int, owners: float, factor: float, slots: int | None = None
+) -> int:
     """Counts the places for one owner: its share of the ids, and room for chance.
 
     The standard deviation of the number of ids with one owner is below the root of its
-    mean. So with ``factor`` 1 there is room for a batch without duplicates.
+    mean. So with ``factor`` 1 there is room for a batch without duplicates. An owner of
+    few slots seldom gets more ids than twice as many, since those beyond them evict
+    each other. Where it does they take further rounds.
 
     Args:
       size: how many ids.
       owners: as many as the buckets fill.
       factor: places, as a multiple of an equal share.
+      slots: of an owner; None: no bound.
     """
     share = factor * size / owners
-    return min(size, math.ceil(share + 4 * math.sqrt(share) + 8))
+    room = min(size, math.ceil(share + 4 * math.sqrt(share) + 8))
+    return room if slots is None else min(room, 2 * slots)
