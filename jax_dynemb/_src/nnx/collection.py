@@ -27,10 +27,10 @@ class EmbeddingBagCollection(TableModule):
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       mesh: devices to shard the rows over, or None.
       axis: the mesh axis for it, or several; all axes if None.
-      options: ``share_arrays``, ``plan``, ``exchange_factor``, ``exchange_dtype`` and
-        ``exchange_pooled`` of ``jde.Tables``. Or ``rows_of``, another collection: its
-        tables of these names are looked up, and trained by both; it needs no
-        ``rngs``. An update is one of each lookup.
+      options: ``share_arrays``, ``plan``, ``exchange_factor``, ``exchange_dtype``,
+        ``exchange_pooled`` and ``exchange_transport`` of ``jde.Tables``. Or
+        ``rows_of``, another collection: its tables of these names are looked up, and
+        trained by both; it needs no ``rngs``. An update is one of each lookup.
 
     Example:
       >>> tables = [jde.TableConfig("cat", dim=16, capacity=1000)]
@@ -118,10 +118,10 @@ class EmbeddingCollection(TableModule):
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       mesh: devices to shard the rows over, or None.
       axis: the mesh axis for it, or several; all axes if None.
-      options: ``share_arrays``, ``plan``, ``exchange_factor``, ``exchange_dtype`` and
-        ``exchange_pooled`` of ``jde.Tables``. Or ``rows_of``, another collection: its
-        tables of these names are looked up, and trained by both; it needs no
-        ``rngs``. An update is one of each lookup.
+      options: ``share_arrays``, ``plan``, ``exchange_factor``, ``exchange_dtype``,
+        ``exchange_pooled`` and ``exchange_transport`` of ``jde.Tables``. Or
+        ``rows_of``, another collection: its tables of these names are looked up, and
+        trained by both; it needs no ``rngs``. An update is one of each lookup.
 
     Raises:
       ValueError: a table has pooling.

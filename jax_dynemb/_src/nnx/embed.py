@@ -34,6 +34,7 @@ class DynamicEmbed(TableModule):
       exchange_factor: as for ``jde.Tables``.
       exchange_dtype: as for ``jde.Tables``.
       exchange_pooled: as for ``jde.Tables``.
+      exchange_transport: as for ``jde.Tables``.
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       options: everything else ``jde.TableConfig`` takes: initializer, optimizer,
         param_dtype, dtype, score_strategy, ...
@@ -57,6 +58,7 @@ class DynamicEmbed(TableModule):
         exchange_factor: float | None = None,
         exchange_dtype: Any = None,
         exchange_pooled: str = "auto",
+        exchange_transport: str = "auto",
         rngs: nnx.Rngs | None = None,
         **options: Any,
     ):
@@ -72,6 +74,7 @@ class DynamicEmbed(TableModule):
             exchange_factor=exchange_factor,
             exchange_dtype=exchange_dtype,
             exchange_pooled=exchange_pooled,
+            exchange_transport=exchange_transport,
         )
         self.name = name
         self.features = features
