@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 
 import jax_dynemb as jde
 import peers
+from jax_dynemb._src import ffi, ops
 from jax_dynemb._src.engines.hash.layouts.peers import grouped
 from meshes import mesh_of
 
@@ -190,6 +191,40 @@ def test_peers_are_refused_where_there_are_no_gpus():
 def test_an_unknown_transport_is_refused():
     with pytest.raises(ValueError, match="'auto', 'peers', 'collectives'"):
         jde.Tables(_tables(), mesh_of(2), exchange_transport="nccl")
+
+
+def test_many_arrays_and_pieces_are_exchanged_in_several_calls(monkeypatch):
+    limits = ffi.constants()
+    sent = []
+
+    def call(op, results, operands, aliases, **attributes):
+        assert op == "exchange" and not aliases
+        sent.append((operands[:-2], attributes["pieces"].reshape(-1, 5)))
+        return list(operands[:-2])
+
+    monkeypatch.setattr(ffi, "call", call)
+    arrays = [jnp.full((2, 320, 4), n, jnp.float32) for n in range(70)]
+    crowded, row = 65, 16  # one array has more pieces than a call may have
+    counts = [300 if n == crowded else 5 for n in range(70)]
+    pieces = [
+        ops.Piece(n, k * row, row, row, counter=0)
+        for n, count in enumerate(counts)
+        for k in range(count)
+    ]
+    counters = jnp.ones((1, 2), jnp.int32)
+    options = {"devices": (0, 1), "counted_by_sender": False}
+    result = ops.exchange(arrays, pieces, jnp.int32(0), counters, **options)
+    assert [int(x[0, 0, 0]) for x in result] == list(range(70))
+    covered = {}
+    for operands, numbers in sent:
+        assert 0 < len(operands) <= limits["most_exchanged"]
+        assert len(numbers) <= limits["most_pieces"]
+        for array, begin, row_bytes, room, counter in numbers.tolist():
+            whole = counter < 0 or row_bytes == room
+            assert whole and begin + room <= operands[array].nbytes // 2
+            name = int(operands[array][0, 0, 0])
+            covered.setdefault(name, set()).update(range(begin, begin + room))
+    assert all(covered[n] >= set(range(counts[n] * row)) for n in range(70))
 
 
 @pytest.mark.parametrize("axes", [("b",), ("a", "c"), ("c", "a"), ("a", "b", "c")])

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -54,6 +55,8 @@ def exchange(
       counted_by_sender: whose counters count.
     """
     result: list[jax.Array] = []
+    sizes = [x.size * x.dtype.itemsize // counters.shape[1] for x in arrays]
+    pieces = _fewer(pieces, sizes)
     for numbers in _calls(arrays, pieces):
         some = [arrays[n] for n in numbers]
         result += _ffi.call(
@@ -69,22 +72,30 @@ def exchange(
     return result
 
 
+def _fewer(pieces: Sequence[Piece], part_bytes: Sequence[int]) -> list[Piece]:
+    """Makes one piece, all of it live, of an array with more than a call may have."""
+    most = _ffi.constants()["most_pieces"]
+    result: list[Piece] = []
+    for n, size in enumerate(part_bytes):
+        mine = [piece for piece in pieces if piece.array == n]
+        result += mine if len(mine) <= most else [Piece(n, 0, size, size)]
+    return result
+
+
 def _calls(arrays: Sequence[jax.Array], pieces: Sequence[Piece]) -> list[list[int]]:
     """Splits the numbers of the arrays into calls of as many as one call may have."""
     most_arrays, most_pieces = (
         _ffi.constants()[name] for name in ("most_exchanged", "most_pieces")
     )
-    counts = [0] * len(arrays)
-    for piece in pieces:
-        counts[piece.array] += 1
-    calls: list[list[int]] = [[]]
-    room = most_pieces
-    for n, count in enumerate(counts):
-        if len(calls[-1]) == most_arrays or count > room:
+    counts = collections.Counter(piece.array for piece in pieces)
+    calls: list[list[int]] = []
+    room = 0
+    for n in range(len(arrays)):
+        if not calls or len(calls[-1]) == most_arrays or counts[n] > room:
             calls.append([])
             room = most_pieces
         calls[-1].append(n)
-        room -= count
+        room -= counts[n]
     return calls
 
 
