@@ -55,7 +55,7 @@ __device__ __forceinline__ uint64_t nanoseconds_of_gpu() {
   return now;
 }
 
-// What this thread has seen and written is seen by whoever sees the flag.
+// A thread that reads the flag also reads what this one has read and written before.
 __device__ __forceinline__ void raise_flag(uint32_t* flag, uint32_t round) {
   asm volatile("fence.acq_rel.sys;" ::: "memory");
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(round) : "memory");

@@ -8,6 +8,7 @@ killed at any moment. It has one publisher at a time, which holds its lease.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import json
 import os
@@ -33,7 +34,7 @@ class HistoryLostError(Exception):
     """Says that a channel no longer ends where its publisher left it."""
 
 
-class Channel:
+class Channel(abc.ABC):
     """Carries parts; ConnectionError of any method means that it is away for now.
 
     ``kind`` is "snapshot" or "segment". A part that is not there, or was removed as an
@@ -42,40 +43,42 @@ class Channel:
 
     # ---- of both sides -----------------------------------------------------------
 
+    @abc.abstractmethod
     def numbers(self, kind: str) -> list[int]:
         """Lists the numbers of the parts that are there, ascending."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def look(self, kind: str, number: int) -> Part:
         """Returns what a part says of itself, without its files."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def fetch(self, kind: str, number: int) -> Part:
         """Returns a part whose files lie on this machine, until ``discard``."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def discard(self) -> None:
         """Removes copies that a subscriber fetched."""
 
+    @abc.abstractmethod
     def close(self) -> None:
         """Lets go of the lease and of all connections; may be called twice."""
-        raise NotImplementedError
 
     # ---- of the publisher --------------------------------------------------------
 
+    @abc.abstractmethod
     def take(self) -> None:
         """Takes the lease; RuntimeError if another publisher has it."""
-        raise NotImplementedError
 
     @property
+    @abc.abstractmethod
     def folder(self) -> Path:
         """Returns where the publisher writes parts, and finds those it has written."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def check(self) -> None:
         """Raises RuntimeError if another publisher has taken the lease since."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def put(self, part: Part, before: str | None) -> None:
         """Shows a part that lies in ``folder``; to do it twice changes nothing.
 
@@ -87,11 +90,10 @@ class Channel:
           HistoryLostError: the newest part is another one.
           RuntimeError: another publisher has taken the lease.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def remove(self, kind: str, number: int) -> None:
         """Removes a part, if it is there."""
-        raise NotImplementedError
 
 
 def as_channel(to: Any) -> Channel:
@@ -161,6 +163,9 @@ class FolderChannel(Channel):
 
     def fetch(self, kind: str, number: int) -> Part:
         return read_part(part_path(self._folder, kind, number))
+
+    def discard(self) -> None:
+        """Does nothing: subscribers read parts where they lie."""
 
     def take(self) -> None:
         folder = self._folder
@@ -269,13 +274,13 @@ class RemoteChannel(Channel):
             if path != but and path.name.startswith(("segment-", "snapshot-")):
                 shutil.rmtree(path, ignore_errors=True)
 
+    @abc.abstractmethod
     def _download(self, kind: str, number: int, draft: Path) -> None:
         """Makes a directory with the files of a part."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _upload(self, part: Part, before: str | None) -> None:
         """Does what ``put`` says."""
-        raise NotImplementedError
 
 
 class Heartbeat:

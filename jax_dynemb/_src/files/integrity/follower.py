@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import abc
 import threading
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from .errors import DamagedFileError
 from .publication import Part
 
 
-class Follower:
+class Follower(abc.ABC):
     """Does what subscribers of all frameworks do alike, in a thread of its own.
 
     Subclasses take a snapshot or a segment over, whole or not at all, and set
@@ -109,13 +110,13 @@ class Follower:
 
     # ---- of subclasses -----------------------------------------------------------
 
+    @abc.abstractmethod
     def _take_snapshot(self, bases: list[Part], segments: list[list[Part]]) -> None:
         """Serves snapshots, one of each channel, with the segments behind each."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _take_segments(self, segments: list[list[Part]]) -> None:
         """Serves what follows: of each channel one segment or more, in order."""
-        raise NotImplementedError
 
     def _wants_snapshot(self) -> bool:
         return False

@@ -31,6 +31,9 @@ _MOST_BYTES = 1 << 26  # of a JSON object
 _PIECE = 1 << 20
 
 
+_ONLY_READS = "Socket is for subscribers: give the publisher a Listener."
+
+
 class Listener(FolderChannel):
     """Serves a publication in a folder of the publisher over TCP.
 
@@ -201,12 +204,15 @@ class Socket(RemoteChannel):
 
     def take(self) -> None:
         """Raises TypeError: a publisher takes a ``Listener``."""
-        raise TypeError("Socket is for subscribers: give the publisher a Listener.")
+        raise TypeError(_ONLY_READS)
 
     def close(self) -> None:
         """Hangs up; may be called twice."""
         self._hang_up()
         super().close()
+
+    def _upload(self, part: Part, before: str | None) -> None:
+        raise TypeError(_ONLY_READS)
 
     def _download(self, kind: str, number: int, draft: Path) -> None:
         answer = self._ask({"want": "files", "kind": kind, "number": number})
