@@ -33,6 +33,8 @@ void fetch(FetchArgs const& args, ThreadPool const& pool);
 void write_back(WriteBackArgs const& args, ThreadPool const& pool);
 void swap_rows(WriteBackArgs const& args, ThreadPool const& pool);
 void settle(SettleArgs const& args, ThreadPool const& pool);
+void begin_swap(WriteBackArgs const& args, ThreadPool const& pool);  // goes on when it returns
+void end_swap(WriteBackArgs const& args, ThreadPool const& pool);
 void tier_rows(TierRowsArgs const& args, ThreadPool const& pool);
 void depart(DepartArgs const& args, ThreadPool const& pool);
 void tier_gather(TierGatherArgs const& args, ThreadPool const& pool);

@@ -57,6 +57,14 @@ ffi::AnyBuffer BufferReader::next_aliased(BufferRule rule) {
   return in;
 }
 
+void BufferReader::pass_on() {
+  auto const in = args_.get<ffi::AnyBuffer>(next_arg_++);
+  auto out = rets_.get<ffi::AnyBuffer>(next_ret_++);
+  expect(in.has_value() && out.has_value() && in->untyped_data() == (*out)->untyped_data(),
+         "an array that passes through must be an operand and a result: pass it in "
+         "input_output_aliases");
+}
+
 ffi::Error BufferReader::finish() {
   expect(next_arg_ == args_.size(), "too many operands");
   expect(next_ret_ == rets_.size(), "too many results");

@@ -29,6 +29,9 @@ class BufferReader {
   ffi::AnyBuffer next_ret(BufferRule rule);
   // An operand that is also the next result; both must be one buffer.
   ffi::AnyBuffer next_aliased(BufferRule rule);
+  // An array of any kind that passes through the call: nothing reads it here, but what reads the
+  // result comes after the call.
+  void pass_on();
 
   // What the next buffers are those of, for messages.
   void at(char const* what, int32_t number) { what_ = what, number_ = number; }

@@ -23,6 +23,7 @@
 #include "xla_ffi/handlers.h"
 #include "xla_ffi/handlers/exchange.h"
 #include "xla_ffi/handlers/repeat_row.h"
+#include "xla_ffi/handlers/swap_beside.h"
 #include "xla_ffi/hash_ids_module.h"
 #include "xla_ffi/log_module.h"
 #include "xla_ffi/schema.h"
@@ -34,16 +35,16 @@ namespace {
 
 nb::dict handler_capsules() {
   nb::dict capsules;
-  for (auto const& each : registrations()) {
-    capsules[each.name] =
-        nb::capsule(reinterpret_cast<void const*>(each.handler), "xla._CUSTOM_CALL_TARGET");
-  }
+  auto const add = [&](char const* name, XLA_FFI_Handler* handler) {
+    capsules[name] = nb::capsule(reinterpret_cast<void const*>(handler), "xla._CUSTOM_CALL_TARGET");
+  };
+  for (auto const& each : registrations()) add(each.name, each.handler);
+  add("dynemb_begin_swap", begin_swap);
+  add("dynemb_end_swap", end_swap);
 #ifdef DYNEMB_CUDA
-  capsules["dynemb_exchange"] =
-      nb::capsule(reinterpret_cast<void const*>(&exchange), "xla._CUSTOM_CALL_TARGET");
+  add("dynemb_exchange", exchange);
 #else
-  capsules["dynemb_repeat_row"] =
-      nb::capsule(reinterpret_cast<void const*>(&repeat_row), "xla._CUSTOM_CALL_TARGET");
+  add("dynemb_repeat_row", repeat_row);
 #endif
   return capsules;
 }

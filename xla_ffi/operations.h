@@ -33,4 +33,5 @@ struct Scratch {
 #define DYNEMB_FOR_EACH_TIER_OPERATION(one)                                              \
   one(promote, PromoteArgs) one(fetch, FetchArgs) one(write_back, WriteBackArgs)         \
       one(swap_rows, WriteBackArgs) one(settle, SettleArgs) one(tier_rows, TierRowsArgs) \
-          one(tier_gather, TierGatherArgs) one(depart, DepartArgs)
+          one(tier_gather, TierGatherArgs) one(depart, DepartArgs)                       \
+              one(begin_swap, WriteBackArgs) one(end_swap, WriteBackArgs)

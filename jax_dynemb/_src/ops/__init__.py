@@ -41,6 +41,7 @@ from jax_dynemb._src.ops.lineage import extended_numbers as extended_numbers
 from jax_dynemb._src.ops.lineage import is_shared as is_shared
 from jax_dynemb._src.ops.lineage import moment_places as moment_places
 from jax_dynemb._src.ops.lineage import new_run as new_run
+from jax_dynemb._src.ops.lookup import begin_prefetch as begin_prefetch
 from jax_dynemb._src.ops.lookup import find as find
 from jax_dynemb._src.ops.lookup import lookup as lookup
 from jax_dynemb._src.ops.lookup import prefetch as prefetch
@@ -51,6 +52,7 @@ from jax_dynemb._src.ops.packed_rows import refuse_packed as refuse_packed
 from jax_dynemb._src.ops.pair_rows import may_be_half as may_be_half
 from jax_dynemb._src.ops.pair_rows import pair_gradients as pair_gradients
 from jax_dynemb._src.ops.pair_rows import pair_rows as pair_rows
+from jax_dynemb._src.ops.promote_beside import end_promotion as end_promotion
 from jax_dynemb._src.ops.removed import grown_log as grown_log
 from jax_dynemb._src.ops.removed import read_log as read_log
 from jax_dynemb._src.ops.residual import FeatureGradient as FeatureGradient
@@ -103,6 +105,7 @@ from jax_dynemb._src.ops.tier_records import put_records as put_records
 from jax_dynemb._src.ops.tier_state import Ring as Ring
 from jax_dynemb._src.ops.tier_state import TierState as TierState
 from jax_dynemb._src.ops.tier_state import with_homes as with_homes
+from jax_dynemb._src.ops.tiers import Moves as Moves
 from jax_dynemb._src.ops.tiers import flush as flush
 from jax_dynemb._src.ops.update_rows import reduce as reduce
 from jax_dynemb._src.ops.update_rows import update as update

@@ -17,6 +17,7 @@ from jax_dynemb._src.ops.call import OF_LOOKUP, Call
 from jax_dynemb._src.ops.call_batches import Indices, call_batches, rows_of
 from jax_dynemb._src.ops.layout import FeatureLayout
 from jax_dynemb._src.ops.packed_rows import packed_attribute
+from jax_dynemb._src.ops.promote_beside import begin_promotion
 from jax_dynemb._src.ops.row_views import (
     Inputs,
     Outputs,
@@ -30,7 +31,8 @@ from jax_dynemb._src.ops.row_views import (
 from jax_dynemb._src.ops.sizes import is_positive
 from jax_dynemb._src.ops.stamps import WORDS, Stamps
 from jax_dynemb._src.ops.state import TableState
-from jax_dynemb._src.ops.tier_lookup import find_tiered, lookup_tiered, prefetch_tiered
+from jax_dynemb._src.ops.tier_lookup import coming_slots, find_tiered, lookup_tiered
+from jax_dynemb._src.ops.tiers import Moves, promote
 from jax_dynemb._src.spec import TableSpec
 
 Others = Callable[[FeatureLayout], list[tuple[str, Any, int]]]
@@ -186,7 +188,23 @@ def prefetch(
     tables: Sequence[TableSpec], states: States, inputs: Inputs
 ) -> dict[str, TableState]:
     """Brings stored rows without a frame into frames; returns the changed states."""
-    return prefetch_tiered(find, tables, states, inputs)
+    used, new, slots = coming_slots(find, tables, states, inputs)
+    return new | promote(used, new, slots, "prefetch")
+
+
+def begin_prefetch(
+    tables: Sequence[TableSpec],
+    states: States,
+    inputs: Inputs,
+    passed: Sequence[jax.Array],
+) -> tuple[dict[str, TableState], dict[str, Moves], list[jax.Array]]:
+    """Begins a prefetch that goes on beside what reads ``passed``.
+
+    ``end_promotion`` takes the changed states and what moves.
+    """
+    used, new, slots = coming_slots(find, tables, states, inputs)
+    after, moves, arrays = begin_promotion(used, new, slots, passed)
+    return new | after, moves, arrays
 
 
 def _of_lookup(layout: FeatureLayout) -> list[tuple[str, Any, int]]:

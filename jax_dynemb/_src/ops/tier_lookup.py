@@ -90,29 +90,32 @@ def find_tiered(
     return outputs, new
 
 
-def prefetch_tiered(
+def coming_slots(
     calls: Callable[..., tuple[Outputs, dict[str, TableState]]],
     tables: Sequence[TableSpec],
     states: States,
     inputs: Inputs,
-) -> dict[str, TableState]:
-    """See ``prefetch``; ``calls`` finds in tables without a tier."""
+) -> tuple[list[TableSpec], dict[str, TableState], dict[str, list[jax.Array]]]:
+    """Finds the slots of coming ids; ``calls`` finds in tables without a tier.
+
+    Returns:
+      The tables with tiers that have some, the states, and the slots by table.
+    """
     tiered = [table for table in tables if table.tier is not None]
     names = {table.name for table in tiered}
     keys = [slots_only(*one) for one in inputs if one[0].table in names]
     if not keys:
-        return {}
+        return [], {}, {}
     views: RowViews = [None] * len(keys)
     split = _TierSplit.of(tiered, keys, views)
     outputs, after = calls(
         split.tables, split.index_states(states), keys, views, RowBuffers()
     )
-    new = split.whole_states(states, after)
     slots: dict[str, list[jax.Array]] = {}
     for (one, _), output in zip(keys, outputs, strict=True):
         slots.setdefault(one.table, []).append(output["slots"])
     used = [table for table in tiered if table.name in slots]
-    return new | promote(used, new, slots, "prefetch")
+    return used, split.whole_states(states, after), slots
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,6 +30,16 @@ Groups = Mapping[str, Sequence[jax.Array]]  # slots or ids of each feature, by t
 Body = Callable[[States, dict[str, list[jax.Array]]], dict[str, TableState]]
 
 
+class Moves(NamedTuple):
+    """Lists what moves between the rows of a table and its homes."""
+
+    counts: jax.Array  # int32[2], how many entries of each pair of lists count
+    # Slots, and the rows that go to their home records.
+    leaving: tuple[jax.Array, jax.Array]
+    # Slots, and the rows that their records come to; or None.
+    arriving: tuple[jax.Array, jax.Array] | None = None
+
+
 def tier_of(state: TableState) -> TierState:
     """The arrays of a tier that the table has."""
     assert state.tier is not None  # check_state
@@ -59,14 +69,16 @@ def promote(
 ) -> dict[str, TableState]:
     """Brings rows of slots int32[n] into frames; to "lookup" or to "prefetch"."""
     new: dict[str, TableState] = {}
-    for some in _in_calls(tables):
-        new |= _promote(some, states, slots, purpose)
+    for some in in_calls(tables):
+        after, lists = promoted(some, states, slots, purpose)
+        new |= _settled(some, move_home(some, after, lists), lists)
     return new
 
 
-def _promote(
+def promoted(
     tables: Sequence[TableSpec], states: States, slots: Groups, purpose: str
-) -> dict[str, TableState]:
+) -> tuple[dict[str, TableState], dict[str, Moves]]:
+    """Gives frames to slots, and lists what has to move."""
     joined = {table.name: _joined(slots[table.name]) for table in tables}
     code = np.int64(_ffi.code("promotions", purpose))
     call = _moving_call("promote", tables, joined, purpose=code)
@@ -80,8 +92,8 @@ def _promote(
     for table in tables:
         new[table.state_name] = _take_moved(results, table, states[table.state_name])
         spilled, rows, arriving, into, counts = (next(results) for _ in range(5))
-        lists[table.name] = _Lists(counts, (spilled, rows), (arriving, into))
-    return _settled(tables, _send_home(tables, new, lists), lists)
+        lists[table.name] = Moves(counts, (spilled, rows), (arriving, into))
+    return new, lists
 
 
 class Fetched(NamedTuple):
@@ -114,7 +126,7 @@ def fetch(
     """
     turn = jnp.zeros(1, jnp.int32) if turn is None else turn
     fetched: dict[str, Fetched] = {}
-    for some in _in_calls(tables):
+    for some in in_calls(tables):
         fetched |= _fetch(some, states, slots, ids, turn)
     pairs = ((table.name, fetched[table.name].places) for table in tables)
     return fetched, {name: _split(places, slots[name]) for name, places in pairs}
@@ -156,9 +168,9 @@ def send_home(
         state = rows[table.state_name]
         new[table.state_name] = dataclasses.replace(state, tier=own.state.tier)
         out = (own.spilled, _spill_numbers(table))
-        lists[table.name] = _Lists(own.counts, out)
-    for some in _in_calls(tables):
-        new |= _send_home(some, new, lists)
+        lists[table.name] = Moves(own.counts, out)
+    for some in in_calls(tables):
+        new |= move_home(some, new, lists)
     return new
 
 
@@ -219,12 +231,12 @@ def flush(tables: Sequence[TableSpec], states: States) -> dict[str, TableState]:
     for table in tables:
         clean, lists[table.name] = _newer_rows(table, states[table.state_name])
         new[table.state_name] = clean
-    for some in _in_calls(tables):
-        new |= _send_home(some, new, lists)
+    for some in in_calls(tables):
+        new |= move_home(some, new, lists)
     return new
 
 
-def _newer_rows(table: TableSpec, state: TableState) -> tuple[TableState, _Lists]:
+def _newer_rows(table: TableSpec, state: TableState) -> tuple[TableState, Moves]:
     """Lists the dirty frames of a table; they are not dirty any more."""
     check_state(table, state)
     tier = tier_of(state)
@@ -245,7 +257,7 @@ def _newer_rows(table: TableSpec, state: TableState) -> tuple[TableState, _Lists
     later = _top_bit(state.counters, "counters", "lookups")
     later += _top_bit(tier.counters, "tier_counters", "hits")
     counts = jnp.stack([slots.shape[0] + later, jnp.int32(0)])
-    return dataclasses.replace(state, tier=new), _Lists(counts, (slots, rows))
+    return dataclasses.replace(state, tier=new), Moves(counts, (slots, rows))
 
 
 def _top_bit(counters: jax.Array, kind: str, name: str) -> jax.Array:
@@ -257,17 +269,8 @@ def _top_bit(counters: jax.Array, kind: str, name: str) -> jax.Array:
 # ---- the arrays of a call ------------------------------------------------------------
 
 
-class _Lists(NamedTuple):
-    """Lists what moves between the rows of a table and its homes."""
-
-    counts: jax.Array  # int32[2], how many entries of each pair of lists count
-    # Slots, and the rows that go to their home records.
-    leaving: tuple[jax.Array, jax.Array]
-    # Slots, and the rows that their records come to; or None.
-    arriving: tuple[jax.Array, jax.Array] | None = None
-
-
-def _in_calls(tables: Sequence[TableSpec]) -> Iterator[Sequence[TableSpec]]:
+def in_calls(tables: Sequence[TableSpec]) -> Iterator[Sequence[TableSpec]]:
+    """Yields as many tables as a call takes."""
     most = _ffi.constants()["max_tier_tables"]
     for first in range(0, len(tables), most):
         yield tables[first : first + most]
@@ -322,8 +325,8 @@ def _spill_numbers(table: TableSpec) -> jax.Array:
     return jnp.arange(first, first + _spill_rows(table), dtype=jnp.int32)
 
 
-def _send_home(
-    tables: Sequence[TableSpec], states: States, lists: Mapping[str, _Lists]
+def move_home(
+    tables: Sequence[TableSpec], states: States, lists: Mapping[str, Moves]
 ) -> dict[str, TableState]:
     """Copies rows to their home records, and arriving records to frames."""
     swaps = any(each.arriving is not None for each in lists.values())
@@ -342,7 +345,7 @@ def _send_home(
 
 
 def _settled(
-    tables: Sequence[TableSpec], states: States, lists: Mapping[str, _Lists]
+    tables: Sequence[TableSpec], states: States, lists: Mapping[str, Moves]
 ) -> dict[str, TableState]:
     """Returns states in which all records that arrive are in their frames."""
     call = Call("settle", tables)
@@ -351,14 +354,17 @@ def _settled(
         call.update(state.values, *state_arrays(table, state))
         call.read(tier_of(state).homes)
         call.operand(own.counts, *(own.arriving or ()))
-    results, new = call.run(), {}
-    for table in tables:
-        values = next(results)
-        optimizer = {name: next(results) for name in table.states}
-        new[table.state_name] = dataclasses.replace(
-            states[table.state_name], values=values, optimizer=optimizer
-        )
-    return new
+    results = call.run()
+    return {t.state_name: take_rows(results, t, states[t.state_name]) for t in tables}
+
+
+def take_rows(
+    results: Iterator[jax.Array], table: TableSpec, state: TableState
+) -> TableState:
+    """Builds the state after a call whose next results are the rows of a table."""
+    values = next(results)
+    optimizer = {name: next(results) for name in table.states}
+    return dataclasses.replace(state, values=values, optimizer=optimizer)
 
 
 def counted(tier: TierState, name: str, events: jax.Array) -> TierState:

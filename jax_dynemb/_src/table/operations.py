@@ -5,16 +5,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import jax
 
 from jax_dynemb._src.engines import Routed, States
 from jax_dynemb._src.engines.shard import RowGradients, may_stay_untrained, set_counters
 from jax_dynemb._src.is_whole import is_whole
+from jax_dynemb._src.kind_of import kind_of
 from jax_dynemb._src.ops import Residual
 from jax_dynemb._src.table import arguments as _arguments
+from jax_dynemb._src.table import prefetch_during as _during
 from jax_dynemb._src.table.declared import Declared
 from jax_dynemb._src.table.feature_stats import (
     counted_lookup,
@@ -24,6 +26,10 @@ from jax_dynemb._src.table.feature_stats import (
 from jax_dynemb._src.table.given import given_of
 from jax_dynemb._src.table.mapped import find_mapped, is_mapped
 from jax_dynemb._src.table.numpy_find import numpy_find
+
+_Rows = TypeVar("_Rows")
+_Gradients = TypeVar("_Gradients")
+_Rest = TypeVar("_Rest")
 
 _ROUTED = (
     "lookup: the ids of this batch have been sent without their counts and scores. "
@@ -314,6 +320,61 @@ class Operations(Declared):
         tables = [self.engine.catalog.features[f] for f in ids]
         _arguments.check_arrays(self.engine, state, tables, "prefetch")
         return self.engine.prefetch(state, ids)
+
+    def prefetch_during(
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        compute: Callable[[_Rows], tuple[_Gradients, _Rest]],
+        rows: _Rows,
+    ) -> tuple[_Gradients, _Rest, States]:
+        """Prefetches a coming batch while a model's dense part computes.
+
+        Call it between ``lookup`` and ``apply_gradients`` of a step that is compiled.
+        Rows move over the bus from the call of ``compute`` until its gradients are
+        there. Like ``prefetch`` it changes no result. Outside of ``jax.jit`` the rows
+        come first, and ``compute`` follows.
+
+        Args:
+          state: the tables, as ``lookup`` returned them; donate them.
+          ids: of the coming batch, as for ``lookup``; features of tables without a tier
+            are passed over.
+          compute: called once with the rows. It returns a pair: their gradients, and
+            anything else. What it computes without the rows may come before.
+          rows: those of ``lookup``, or any arrays that the dense part begins with.
+
+        Returns:
+          Both results of ``compute``, and the new state.
+
+        Raises:
+          TypeError: ``compute`` returned no pair.
+
+        Example:
+          >>> def dense(rows):  # doctest: +SKIP
+          ...     loss, (d_rows, d_params) = grad(rows, params, labels)
+          ...     return d_rows, (loss, d_params)
+          >>> d_rows, (loss, d_params), state = coll.prefetch_during(
+          ...     state, next_ids, dense, rows
+          ... )  # doctest: +SKIP
+        """
+        _arguments.check_states(self.engine, state, "prefetch_during")
+        ids, _ = _arguments.batch_of(self.engine.catalog, ids, None)
+        catalog = self.hash_engine.catalog
+        mine = {f: each for f, each in ids.items() if f in catalog.by_feature}
+        tables = [catalog.features[feature] for feature in mine]
+        _arguments.check_arrays(self.engine, state, tables, "prefetch_during")
+        begun, state, rows = _during.begin(self.hash_engine, state, mine, rows)
+        result = compute(rows)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise TypeError(
+                f"prefetch_during: compute returned {kind_of(result)}, but must return "
+                "a pair: the gradients of the rows, and anything else, such as "
+                "(d_rows, loss)."
+            )
+        d_rows, rest = result
+        if begun is not None:
+            state, d_rows = begun.end(state, d_rows)
+        return d_rows, rest, state
 
     def flush(self, state: States) -> States:
         """Writes rows of device memory that are newer than host memory there.

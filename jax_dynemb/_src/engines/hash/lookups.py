@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -181,27 +182,81 @@ class Lookups(HashTables):
 
     def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
         """Brings rows of coming ids into frames. Every device takes its own ids."""
-        layout = self.layout.here()
-        configs = self.catalog.by_feature
-        far = {f: configs[f] for f in ids if configs[f].tier is not None}
-        if not far:
+        coming = self._coming(ids)
+        if coming is None:
             return dict(state)
-        flat = {f: prepare(config, f, ids[f])[1].ids for f, config in far.items()}
-        used = layout.stacks_of({config.name for config in far.values()})
+        layout, used = coming.layout, coming.used
 
         def body(state, flat):
-            inputs = []
-            for feature, each in flat.items():
-                stack = layout.stack_of(far[feature].name)
-                mine = layout.my_ids(stack, far[feature], each)
-                where = one_row_each(feature, stack.name, each.shape[0], "no_rows")
-                inputs.append((where, FeatureInput(mine, None, None)))
-            inputs = layout.copied(_local(used), state, inputs)
+            inputs = coming.inputs(state, flat)
             return state | ops.prefetch(_local(used), state, inputs)
 
         specs = layout.state_specs(used)
-        run = layout.mapped(body, (specs, dict.fromkeys(flat, _ALL)), specs)
-        return dict(state) | run(states_of(state, used), flat)
+        run = layout.mapped(body, (specs, dict.fromkeys(coming.flat, _ALL)), specs)
+        return dict(state) | run(states_of(state, used), coming.flat)
+
+    def begin_prefetch(
+        self, state: States, ids: Mapping[str, Any], passed: Sequence[jax.Array]
+    ) -> tuple[States, dict[str, ops.Moves], list[jax.Array]]:
+        """Begins a prefetch beside what reads ``passed``; see ``end_prefetch``.
+
+        Args:
+          state: of tables, which nothing may read before the end.
+          ids: of coming batches, by feature.
+          passed: arrays; what reads those that are returned comes after the begin.
+
+        Returns:
+          The state, what ``end_prefetch`` takes, and the passed arrays.
+        """
+        coming = self._coming(ids)
+        if coming is None:
+            return dict(state), {}, list(passed)
+        layout, used = coming.layout, coming.used
+
+        def body(state, flat, passed):
+            inputs = coming.inputs(state, flat)
+            new, moves, arrays = ops.begin_prefetch(
+                _local(used), state, inputs, passed
+            )
+            return state | new, moves, arrays
+
+        specs, split = layout.state_specs(used), layout.split
+        arrays = _specs_of(layout, passed)
+        in_specs = (specs, dict.fromkeys(coming.flat, _ALL), arrays)
+        out_specs = (specs, {stack.name: split for stack in used}, arrays)
+        run = layout.mapped(body, in_specs, out_specs)
+        new, moves, results = run(states_of(state, used), coming.flat, list(passed))
+        return dict(state) | new, moves, results
+
+    def end_prefetch(
+        self,
+        state: States,
+        moves: Mapping[str, ops.Moves],
+        passed: Sequence[jax.Array],
+    ) -> tuple[States, list[jax.Array]]:
+        """Waits for a prefetch, behind what makes ``passed``."""
+        if not moves:
+            return dict(state), list(passed)
+        layout = self.layout.here()
+        used = [stack for stack in layout.stacks if stack.name in moves]
+
+        def body(state, moves, passed):
+            new, arrays = ops.end_promotion(_local(used), state, moves, passed)
+            return state | new, arrays
+
+        specs, arrays = layout.state_specs(used), _specs_of(layout, passed)
+        in_specs = (specs, {stack.name: layout.split for stack in used}, arrays)
+        run = layout.mapped(body, in_specs, (specs, arrays))
+        new, results = run(states_of(state, used), dict(moves), list(passed))
+        return dict(state) | new, results
+
+    def _coming(self, ids: Mapping[str, Any]) -> _Coming | None:
+        configs = self.catalog.by_feature
+        far = {f: configs[f] for f in ids if configs[f].tier is not None}
+        if not far:
+            return None
+        flat = {f: prepare(config, f, ids[f])[1].ids for f, config in far.items()}
+        return _Coming(self.layout.here(), far, flat)
 
     def flush(self, state: States) -> States:
         layout = self.layout.here()
@@ -215,6 +270,38 @@ class Lookups(HashTables):
         specs = layout.state_specs(used)
         run = layout.mapped(body, (specs,), specs)
         return dict(state) | run(states_of(state, used))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Coming:
+    """Holds the ids of a coming batch, of features whose tables have tiers."""
+
+    layout: Layout
+    far: Mapping[str, Any]  # tables by feature
+    flat: dict[str, jax.Array]  # ids by feature
+
+    @functools.cached_property
+    def used(self) -> list[Stack]:
+        """Lists the arrays that have a part in it."""
+        return self.layout.stacks_of({config.name for config in self.far.values()})
+
+    def inputs(self, state: States, flat: Mapping[str, jax.Array]) -> Inputs:
+        """Prepares what this device owns of the ids."""
+        inputs = []
+        for feature, each in flat.items():
+            stack = self.layout.stack_of(self.far[feature].name)
+            mine = self.layout.my_ids(stack, self.far[feature], each)
+            where = one_row_each(feature, stack.name, each.shape[0], "no_rows")
+            inputs.append((where, FeatureInput(mine, None, None)))
+        return self.layout.copied(_local(self.used), state, inputs)
+
+
+def _specs_of(layout: Layout, arrays: Sequence[jax.Array]) -> list[Any]:
+    """Splits arrays as rows and their gradients are, where the devices can."""
+    shards = layout.shards
+    return [
+        layout.split if x.ndim and x.shape[0] % shards == 0 else _ALL for x in arrays
+    ]
 
 
 def find_here(

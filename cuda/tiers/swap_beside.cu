@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/tiers/swap_beside.cu: swap_rows on a stream of its own.
+#include <map>
+#include <mutex>
+
+#include "cuda/grid/host.h"
+#include "cuda/launch.h"
+
+namespace dynemb::cuda {
+namespace {
+
+// What a device needs to work beside XLA's stream. Its blocks go first: they are few, and the bus
+// would stand still while they wait for those of a matrix product.
+struct Side {
+  cudaStream_t stream = nullptr;
+  cudaEvent_t begun = nullptr;
+  cudaEvent_t ended = nullptr;
+
+  cudaError_t make() {
+    if (stream != nullptr) return cudaSuccess;
+    int least = 0, greatest = 0;
+    DYNEMB_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    DYNEMB_CUDA_TRY(cudaEventCreateWithFlags(&begun, cudaEventDisableTiming));
+    DYNEMB_CUDA_TRY(cudaEventCreateWithFlags(&ended, cudaEventDisableTiming));
+    return cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
+  }
+};
+
+std::mutex& mutex() {
+  static std::mutex one;
+  return one;
+}
+
+// Of the current device; under the mutex.
+cudaError_t side_of_device(Side** side) {
+  static std::map<int, Side> sides;
+  int device = 0;
+  DYNEMB_CUDA_TRY(cudaGetDevice(&device));
+  *side = &sides[device];
+  return (*side)->make();
+}
+
+}  // namespace
+
+size_t begin_swap_scratch_bytes(WriteBackArgs const& /*args*/) { return 0; }
+size_t end_swap_scratch_bytes(WriteBackArgs const& /*args*/) { return 0; }
+
+cudaError_t begin_swap(WriteBackArgs const& args, void* /*scratch*/, cudaStream_t stream) {
+  std::lock_guard<std::mutex> const lock(mutex());
+  Side* side = nullptr;
+  DYNEMB_CUDA_TRY(side_of_device(&side));
+  DYNEMB_CUDA_TRY(cudaEventRecord(side->begun, stream));
+  DYNEMB_CUDA_TRY(cudaStreamWaitEvent(side->stream, side->begun, 0));
+  DYNEMB_CUDA_TRY(swap_rows(args, nullptr, side->stream));
+  return cudaEventRecord(side->ended, side->stream);
+}
+
+cudaError_t end_swap(WriteBackArgs const& /*args*/, void* /*scratch*/, cudaStream_t stream) {
+  std::lock_guard<std::mutex> const lock(mutex());
+  Side* side = nullptr;
+  DYNEMB_CUDA_TRY(side_of_device(&side));
+  return cudaStreamWaitEvent(stream, side->ended, 0);
+}
+
+}  // namespace dynemb::cuda
