@@ -7,6 +7,7 @@
 
 #include "cuda/grid/host.h"
 #include "cuda/launch.h"
+#include "cuda/tiers/swap_beside.h"
 
 namespace dynemb::cuda {
 namespace {
@@ -53,7 +54,7 @@ cudaError_t begin_swap(WriteBackArgs const& args, void* /*scratch*/, cudaStream_
   DYNEMB_CUDA_TRY(side_of_device(&side));
   DYNEMB_CUDA_TRY(cudaEventRecord(side->begun, stream));
   DYNEMB_CUDA_TRY(cudaStreamWaitEvent(side->stream, side->begun, 0));
-  DYNEMB_CUDA_TRY(swap_rows(args, nullptr, side->stream));
+  DYNEMB_CUDA_TRY(swap_rows_beside(args, side->stream));
   return cudaEventRecord(side->ended, side->stream);
 }
 

@@ -9,6 +9,7 @@
 #include "cuda/grid/host.h"
 #include "cuda/launch.h"
 #include "cuda/tiers/records.cuh"
+#include "cuda/tiers/swap_beside.h"
 
 namespace dynemb::cuda {
 namespace {
@@ -67,12 +68,13 @@ __device__ __forceinline__ ListCounts counts_of(SwappedTable const& table) {
 // Lists are in order of address. Warps take entries by turns, so that all of them work on
 // neighbouring addresses: over a few GiB the translation of addresses slows the bus down. A warp
 // looks at its next 32 entries together.
+template <int kWarps>
 __device__ __forceinline__ void swap_lists(SwappedTable const& table, ListCounts const& counts) {
   auto const most = max(counts.out, counts.in);
   if (most == 0) return;
   auto const tile = RowTile(lanes_of_record(table.parts));
-  auto const warp = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
-  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
+  auto const warp = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  auto const warps = int64_t{gridDim.x} * kWarps;
   for (int64_t base = 0; base < most; base += 32 * warps) {
     auto const i = base + lane_id() * warps + warp;
     auto const out = Entries(table, table.slots, table.rows, i, counts.out);
@@ -106,15 +108,17 @@ __device__ __forceinline__ void for_each_table(SwapCall const& call, Swap const&
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
+template <int kWarps>
+__global__ void __launch_bounds__(32 * kWarps)
     swap_rows_kernel(__grid_constant__ SwapCall const call) {
   if (call.marks && blockIdx.x == 0 && threadIdx.x < static_cast<uint32_t>(call.num_tables)) {
     auto const& table = *in_memory(call.tables + threadIdx.x);
     set_marks(table.parts, table.num_rows - 1, kThere);
   }
   __syncwarp();
-  for_each_table(call,
-                 [&](int32_t t, ListCounts const& counts) { swap_lists(call.tables[t], counts); });
+  for_each_table(call, [&](int32_t t, ListCounts const& counts) {
+    swap_lists<kWarps>(call.tables[t], counts);
+  });
 }
 
 __global__ void __launch_bounds__(kThreads) settle_kernel(__grid_constant__ SwapCall const call) {
@@ -126,20 +130,26 @@ __global__ void __launch_bounds__(kThreads) settle_kernel(__grid_constant__ Swap
   auto const missing = __ballot_sync(kFullWarp, !settled);
   if (missing == 0) return;
   for_each_table(call, [&](int32_t t, ListCounts const& counts) {
-    if ((missing >> t & 1) != 0) swap_lists(call.tables[t], counts);
+    if ((missing >> t & 1) != 0) swap_lists<kWarpsPerBlock>(call.tables[t], counts);
   });
 }
 
-// Returns the blocks for the lists of all tables.
-int64_t swap_blocks(SwapCall const& call) {
+// Returns the most warps that the lists of all tables keep busy.
+int64_t useful_warps(SwapCall const& call) {
   int64_t most = 0;
   for (int32_t t = 0; t < call.num_tables; ++t) {
     most += std::max(call.tables[t].count, call.tables[t].num_arriving);
   }
-  return most == 0 ? 0 : bus_blocks(ceil_div(most, kWarpsPerBlock));
+  return most;
 }
 
-cudaError_t run_swap(WriteBackArgs const& args, bool marks, cudaStream_t stream) {
+// Returns the blocks for them.
+int64_t swap_blocks(SwapCall const& call) {
+  auto const warps = useful_warps(call);
+  return warps == 0 ? 0 : bus_blocks(ceil_div(warps, kWarpsPerBlock));
+}
+
+SwapCall swap_call(WriteBackArgs const& args, bool marks) {
   SwapCall call{args.num_tables, marks, {}};
   for (int32_t t = 0; t < args.num_tables; ++t) {
     auto const& one = args.tables[t];
@@ -156,9 +166,14 @@ cudaError_t run_swap(WriteBackArgs const& args, bool marks, cudaStream_t stream)
                       one.arriving,
                       one.into};
   }
+  return call;
+}
+
+cudaError_t run_swap(WriteBackArgs const& args, bool marks, cudaStream_t stream) {
+  auto const call = swap_call(args, marks);
   auto const blocks = swap_blocks(call);
   if (blocks == 0) return cudaSuccess;
-  return launch(swap_rows_kernel, blocks, stream, call);
+  return launch(swap_rows_kernel<kWarpsPerBlock>, blocks, stream, call);
 }
 
 }  // namespace
@@ -172,6 +187,20 @@ cudaError_t swap_rows(WriteBackArgs const& args, void* /*scratch*/, cudaStream_t
 
 cudaError_t write_back(WriteBackArgs const& args, void* /*scratch*/, cudaStream_t stream) {
   return run_swap(args, false, stream);
+}
+
+// As many warps as in swap_rows, in the largest blocks, so that they occupy few multiprocessors:
+// the blocks of a matrix product find no room beside them.
+cudaError_t swap_rows_beside(WriteBackArgs const& args, cudaStream_t stream) {
+  constexpr int kWarps = 32;
+  auto const call = swap_call(args, true);
+  auto const warps = useful_warps(call);
+  if (warps == 0) return cudaSuccess;
+  auto most = int64_t{multiprocessors()} / 16;
+  if (auto const* e = getenv("DYNEMB_SWAP_BLOCKS")) most = atoi(e);
+  auto const blocks = std::max<int64_t>(1, std::min(ceil_div(warps, kWarps), most));
+  if (getenv("DYNEMB_SWAP_16")) return launch(swap_rows_kernel<16>, blocks, stream, call, 0, 512);
+  return launch(swap_rows_kernel<kWarps>, blocks, stream, call, 0, 32 * kWarps);
 }
 
 size_t settle_scratch_bytes(SettleArgs const& /*args*/) { return 0; }

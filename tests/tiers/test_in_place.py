@@ -44,11 +44,17 @@ def prefetch(state, ids):
     return COLL.prefetch(state, {"t": ids + 100})
 
 
+def prefetch_during(state, ids):
+    rows = {"t": jnp.ones((64, 6))}
+    coming = {"t": ids + 100}
+    return COLL.prefetch_during(state, coming, lambda rows: (rows, None), rows)
+
+
 def insert(state, ids):
     return COLL.insert(state, {"t": ids + 100}, {"t": jnp.ones((64, 6))})
 
 
-@pytest.mark.parametrize("change", [flush, prefetch, insert])
+@pytest.mark.parametrize("change", [flush, prefetch, prefetch_during, insert])
 @pytest.mark.parametrize("read", [lookup, touch, find, gather])
 def test_what_is_read_first_is_not_copied(platform, read, change):
     """A change of homes waits for the calls before it, which read them."""

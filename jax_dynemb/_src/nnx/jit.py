@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 from flax import nnx
 
 from jax_dynemb._src.ids import now
+from jax_dynemb._src.nnx.coming import taking_coming, with_coming
 from jax_dynemb._src.nnx.fast_path import FastPath, Program, iter_variables, unwatched
 from jax_dynemb._src.nnx.host_time import NAME, NeedsTime, taking_time
 from jax_dynemb._src.nnx.variable import Table
@@ -78,8 +79,9 @@ class _Jit:
     def __init__(self, fun: Callable[..., Any], options: dict[str, Any]):
         functools.update_wrapper(self, fun)
         self._takes_time = False  # until a trace has read it
-        if "in_shardings" not in options:
-            fun = taking_time(fun)
+        self._takes_more = "in_shardings" not in options
+        if self._takes_more:
+            fun = taking_coming(taking_time(fun))
         self._fun, self._options = fun, options
         self._argnums = _several(options.get("donate_argnums"))
         self._argnames = _several(options.get("donate_argnames"))
@@ -90,6 +92,8 @@ class _Jit:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with unwatched():
             try:
+                if self._takes_more:
+                    kwargs = with_coming(args, kwargs)
                 return self._with_time(self._call, args, kwargs)
             except (RuntimeError, ValueError) as error:
                 if any(text in str(error) for text in _DELETED):
@@ -112,6 +116,8 @@ class _Jit:
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Lowers for these arguments, see ``jax.jit(...).lower``."""
+        if self._takes_more:
+            kwargs = with_coming(args, kwargs)
         return self._with_time(self._lower, args, kwargs)
 
     def _lower(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

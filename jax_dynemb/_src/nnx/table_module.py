@@ -32,7 +32,7 @@ from jax_dynemb._src.nnx.host_time import host_time
 from jax_dynemb._src.nnx.places import places_of, put_back
 from jax_dynemb._src.nnx.pool import pool
 from jax_dynemb._src.nnx.sharing_rows import sharing_rows
-from jax_dynemb._src.nnx.tape import attach
+from jax_dynemb._src.nnx.tape import attach, finish_prefetch
 from jax_dynemb._src.nnx.variable import Table
 from jax_dynemb._src.ops import TableState
 from jax_dynemb._src.table import Tables, batch_of, check_values, weights_of
@@ -104,6 +104,7 @@ class TableModule(ObservedModule):
 
     def _state(self) -> dict[str, TableState]:
         # Lookups call this: nnx.tabulate lists the calls of public methods.
+        finish_prefetch(self)
         on_tables_read(self)
         return {name: table.get_value() for name, table in self.tables.items()}
 

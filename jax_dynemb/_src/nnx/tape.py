@@ -15,18 +15,20 @@ import dataclasses
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import jax
 from jax.extend.core import take_current_trace
 
+from jax_dynemb._src.nnx.coming import coming_ids
 from jax_dynemb._src.nnx.variable import TraceMark
-from jax_dynemb._src.table import Tables
+from jax_dynemb._src.table import Begun, Tables, batch_of, begin_prefetch
 
 Rows = dict[str, jax.Array]
 # Which argument of the loss, and the path in it.
 ModulePath = tuple[int, tuple[Any, ...]]
+TableKey = tuple[int, ...]
 
 # Collections that training lookups used, as their code ran: a compiled step runs none.
 _without_tape: weakref.WeakSet[Tables] = weakref.WeakSet()
@@ -45,15 +47,48 @@ class Lookup:
     tables: Tables
     residual: Any
     rows: Rows
+    key: TableKey
+
+
+@dataclasses.dataclass(frozen=True)
+class Prefetch:
+    """A prefetch that goes on while the rest of the loss runs.
+
+    Attributes:
+      path: of the module whose tables move.
+      begun: of its tables.
+      lookup: the number of the lookup behind which it began.
+    """
+
+    path: ModulePath
+    begun: Begun
+    lookup: int
+
+
+def without_moves(prefetch: Prefetch) -> Prefetch:
+    """Returns what is static of a prefetch."""
+    begun = dataclasses.replace(prefetch.begun, moves={})
+    return dataclasses.replace(prefetch, begun=begun)
 
 
 class Tape:
-    """Records the lookups of the collections in ``paths``; adds taps if it has them."""
+    """Records the lookups of the collections in ``paths``; adds taps if it has them.
 
-    def __init__(self, paths: dict[int, ModulePath], taps: list[Rows] | None = None):
+    With taps, rows of the coming batch begin to move behind the last lookup of their
+    tables: ``last`` has the numbers of these lookups. Whatever reads the tables later
+    waits for the rows.
+    """
+
+    def __init__(
+        self,
+        paths: dict[int, ModulePath],
+        taps: list[Rows] | None = None,
+        last: Collection[int] = (),
+    ):
         self.lookups: list[Lookup] = []  # what was recorded, in order
+        self.prefetches: dict[TableKey, Prefetch] = {}  # that have not ended
         self._paths = paths  # id(module) -> where the module is
-        self._taps = taps
+        self._taps, self._last = taps, last
         self._mark = TraceMark()
 
     def attach(self, module: Any, tables: Tables, residual: Any, rows: Rows) -> Rows:
@@ -66,10 +101,45 @@ class Tape:
         if path is None:
             return rows  # not differentiated: its rows are constants
         if self._taps is not None:
-            tap = self._taps[len(self.lookups)]
+            number = len(self.lookups)
+            if number in self._last:
+                rows = self._begin(module, path, rows)
+            tap = self._taps[number]
             rows = OrderedDict((f, row + tap[f]) for f, row in rows.items())
-        self.lookups.append(Lookup(path, tables, residual, rows))
+        self.lookups.append(Lookup(path, tables, residual, rows, key_of(module)))
         return rows
+
+    def _begin(self, module: Any, path: ModulePath, rows: Rows) -> Rows:
+        """Begins to move rows of the coming batch, where the step knows it."""
+        ids = coming_ids(module.coll)
+        if not ids:
+            return rows
+        engine = module.coll.hash_engine
+        ids, _ = batch_of(engine.catalog, ids, None)
+        begun, state, rows = begin_prefetch(engine, module._state(), ids, rows)
+        module._set_state(state)
+        if begun is not None:
+            self.prefetches[key_of(module)] = Prefetch(path, begun, len(self.lookups))
+        return rows
+
+    def finish(self, module: Any) -> None:
+        """Waits for rows of these tables, if some move."""
+        prefetch = self.prefetches.pop(key_of(module), None)
+        if prefetch is not None:
+            state, _ = prefetch.begun.end(module._state(), ())
+            module._set_state(state)
+
+
+def key_of(module: Any) -> TableKey:
+    """Identifies the tables of a module, which other modules may share."""
+    return tuple(id(table) for table in module.tables.values())
+
+
+def finish_prefetch(module: Any) -> None:
+    """Ends a prefetch of these tables that the running loss has begun."""
+    tape = _current.get()
+    if tape is not None and tape.prefetches:
+        tape.finish(module)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,14 @@ from flax import nnx
 from jax_dynemb._src.nnx.fast_path import graph_nodes, is_graph_node, iter_variables
 from jax_dynemb._src.nnx.grads import Grads, LookupGradients
 from jax_dynemb._src.nnx.table_module import TableModule
-from jax_dynemb._src.nnx.tape import ModulePath, Rows, Tape, recording
+from jax_dynemb._src.nnx.tape import (
+    ModulePath,
+    Prefetch,
+    Rows,
+    Tape,
+    recording,
+    without_moves,
+)
 from jax_dynemb._src.nnx.variable import Table
 from jax_dynemb._src.table import Tables
 
@@ -84,7 +91,11 @@ def value_and_grad(
         gradient = nnx.value_and_grad(
             tapped, argnums=shifted, has_aux=True, **{**_GRAPH_MODE, **options}
         )
-        (loss, (aux, residuals)), (d_taps, *dense) = gradient(taps, kwargs, *args)
+        (loss, (aux, residuals, moves)), (d_taps, *dense) = gradient(
+            taps, kwargs, *args
+        )
+        for prefetch, moved in zip(tapped.prefetches, moves, strict=True):
+            _end(prefetch, moved, args, d_taps)
         rows = list(zip(tapped.lookups, residuals, d_taps, strict=True))
         grads = [
             Grads(state, _rows_of(index, rows))
@@ -99,15 +110,20 @@ def value_and_grad(
 class _Tapped:
     """The loss as a function of its taps first, then of its own arguments."""
 
-    lookups: list[tuple[ModulePath, Tables]]  # of the last call; holds no tracers
+    # Of the last call; they hold no tracers.
+    lookups: list[tuple[ModulePath, Tables]]
+    prefetches: list[Prefetch]
 
     def __init__(self, f: Callable[..., Any], indices: tuple[int, ...], has_aux: bool):
         self._f, self._indices, self._has_aux = f, indices, has_aux
+        self._last: frozenset[int] = frozenset()
 
     def __call__(self, taps: list[Rows], kwargs: dict[str, Any], *args: Any):
         tape, out = self._record(args, kwargs, taps)
         loss, aux = out if self._has_aux else (out, None)
-        return loss, (aux, [lookup.residual for lookup in tape.lookups])
+        moves = [dict(each.begun.moves) for each in self.prefetches]
+        self.prefetches = [without_moves(each) for each in self.prefetches]
+        return loss, (aux, [lookup.residual for lookup in tape.lookups], moves)
 
     def zero_taps(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Rows]:
         """Runs the loss abstractly, on copies, and returns a zero for every row."""
@@ -115,6 +131,8 @@ class _Tapped:
         def shapes():
             copied = _copy((args, kwargs))
             tape, _ = self._record(*copied, taps=None)
+            last = {lookup.key: n for n, lookup in enumerate(tape.lookups)}
+            self._last = frozenset(last.values())
             return [lookup.rows for lookup in tape.lookups]
 
         # Nothing is an argument here: what the loss may branch on stays concrete.
@@ -122,10 +140,24 @@ class _Tapped:
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), abstract)
 
     def _record(self, args, kwargs, taps) -> tuple[Tape, Any]:
-        with recording(Tape(_paths(args, self._indices), taps)) as tape:
+        tape = Tape(_paths(args, self._indices), taps, self._last)
+        with recording(tape):
             out = self._f(*args, **kwargs)
+        self.prefetches = list(tape.prefetches.values())
         self.lookups = [(lookup.path, lookup.tables) for lookup in tape.lookups]
         return tape, out
+
+
+def _end(
+    prefetch: Prefetch, moves: Any, args: tuple[Any, ...], d_taps: list[Rows]
+) -> None:
+    """Waits for the rows of a prefetch, behind the gradients of a lookup's rows."""
+    index, path = prefetch.path
+    module = dict(nnx.iter_graph(args[index]))[path]
+    begun = dataclasses.replace(prefetch.begun, moves=moves)
+    state, d_rows = begun.end(module._state(), d_taps[prefetch.lookup])
+    module._set_state(state)
+    d_taps[prefetch.lookup] = d_rows
 
 
 def _positional(f, args, kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:

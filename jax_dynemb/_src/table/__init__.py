@@ -25,6 +25,8 @@ from jax_dynemb._src.table.marks import Delta as Delta
 from jax_dynemb._src.table.marks import Mark as Mark
 from jax_dynemb._src.table.portable import packed as packed
 from jax_dynemb._src.table.portable import unpacked as unpacked
+from jax_dynemb._src.table.prefetch_during import Begun as Begun
+from jax_dynemb._src.table.prefetch_during import begin_prefetch as begin_prefetch
 from jax_dynemb._src.table.reading import without_rows as without_rows
 from jax_dynemb._src.table.replication import identity_in as identity_in
 from jax_dynemb._src.table.replication import log_head as log_head

@@ -16,7 +16,6 @@ from jax_dynemb._src.is_whole import is_whole
 from jax_dynemb._src.kind_of import kind_of
 from jax_dynemb._src.ops import Residual
 from jax_dynemb._src.table import arguments as _arguments
-from jax_dynemb._src.table import prefetch_during as _during
 from jax_dynemb._src.table.declared import Declared
 from jax_dynemb._src.table.feature_stats import (
     counted_lookup,
@@ -26,6 +25,7 @@ from jax_dynemb._src.table.feature_stats import (
 from jax_dynemb._src.table.given import given_of
 from jax_dynemb._src.table.mapped import find_mapped, is_mapped
 from jax_dynemb._src.table.numpy_find import numpy_find
+from jax_dynemb._src.table.prefetch_during import begin_prefetch
 
 _Rows = TypeVar("_Rows")
 _Gradients = TypeVar("_Gradients")
@@ -363,7 +363,7 @@ class Operations(Declared):
         mine = {f: each for f, each in ids.items() if f in catalog.by_feature}
         tables = [catalog.features[feature] for feature in mine]
         _arguments.check_arrays(self.engine, state, tables, "prefetch_during")
-        begun, state, rows = _during.begin(self.hash_engine, state, mine, rows)
+        begun, state, rows = begin_prefetch(self.hash_engine, state, mine, rows)
         result = compute(rows)
         if not isinstance(result, tuple) or len(result) != 2:
             raise TypeError(

@@ -36,7 +36,7 @@ class Begun:
         return state, jax.tree.unflatten(tree, leaves)
 
 
-def begin(
+def begin_prefetch(
     engine: HashEngine, state: States, ids: Mapping[str, Any], rows: T
 ) -> tuple[Begun | None, States, T]:
     """Begins a prefetch beside what reads the rows; None: it has ended already.

@@ -38,10 +38,7 @@ def prepared(
             "ahead takes batches that are ids by feature, or tuples that begin with "
             f"them; not {kind_of(ids)}. Write {{'feature': ids}}."
         )
-    on_device = {
-        name: _to_device(coll.config_of(name), each, sharding)
-        for name, each in ids.items()
-    }
+    arrays = on_device(coll, ids, sharding)
     keys, held = {}, {}
     for config in tables:
         own = [ids[name] for name in config.feature_names if name in ids]
@@ -50,8 +47,16 @@ def prepared(
             room = sum(len(piece) for piece in pieces)
             keys[config.name] = _distinct(np.concatenate(pieces))
             held[config.name] = padded_ids(config, keys[config.name], _room(room))
-    given = on_device if rest is None else (on_device, *rest)
+    given = arrays if rest is None else (arrays, *rest)
     return Batch(given, keys, held)
+
+
+def on_device(coll: Tables, ids: Mapping[str, Any], sharding: Any) -> dict[str, Any]:
+    """Copies ids by feature to the device, as a lookup takes them."""
+    return {
+        name: _to_device(coll.config_of(name), each, sharding)
+        for name, each in ids.items()
+    }
 
 
 def table_keys(
@@ -64,14 +69,14 @@ def table_keys(
     """
     catalog = coll.engine.catalog
     configs = {name: catalog.table(name) for name in ids}
-    on_device = {n: _to_device(configs[n], each, None) for n, each in ids.items()}
+    arrays = {n: _to_device(configs[n], each, None) for n, each in ids.items()}
     keys, held = {}, {}
     for name in ids:
         if name in stores:
             keys[name] = _distinct(_keys_of(configs[name], ids[name]))
             room = _room(len(keys[name]))
             held[name] = padded_ids(configs[name], keys[name], room)
-    return keys, held, on_device
+    return keys, held, arrays
 
 
 def _distinct(keys: np.ndarray) -> np.ndarray:
