@@ -142,7 +142,7 @@ def test_one_feature_needs_no_name_and_other_places_a_function():
     for wrap, find in (
         (lambda ids: ids, None),
         (lambda ids: (ids, 1.0), None),
-        (lambda ids: {"deep": {"ids": ids}}, lambda b: {"t": b["deep"]["ids"]}),
+        (lambda ids: {"deep": {"ids": ids}}, lambda b: {"embedding": b["deep"]["ids"]}),
     ):
         model = One()
 
@@ -157,7 +157,7 @@ def test_one_feature_needs_no_name_and_other_places_a_function():
         with jde.pipeline.overlap(model, map(wrap, some), ids=find) as ahead:
             for batch in ahead:
                 step(model, batch)
-        assert model.embed.stats()["t/prefetched"] > 0
+        assert model.embed.stats()["embedding/prefetched"] > 0
 
 
 def test_tables_that_two_collections_share():
