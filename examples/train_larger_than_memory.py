@@ -149,10 +149,13 @@ def run(task: Task, steps: int, where: jde.tiers.HostTier | None) -> Done:
 
     @functools.partial(jax.jit, donate_argnums=0)
     def train(state, items, clicks, coming):
+        def dense(rows):
+            loss, d_rows = jax.value_and_grad(loss_of)(rows["item"], clicks)
+            return {"item": d_rows}, loss
+
         rows, residual, state = coll.lookup(state, {"item": items})
-        state = coll.prefetch(state, {"item": coming})
-        loss, d_rows = jax.value_and_grad(loss_of)(rows["item"], clicks)
-        return loss, coll.apply_gradients(state, residual, {"item": d_rows})
+        d_rows, loss, state = coll.prefetch_during(state, {"item": coming}, dense, rows)
+        return loss, coll.apply_gradients(state, residual, d_rows)
 
     @functools.partial(jax.jit, donate_argnums=0)
     def rate(state, items, *_):

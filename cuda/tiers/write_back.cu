@@ -196,10 +196,8 @@ cudaError_t swap_rows_beside(WriteBackArgs const& args, cudaStream_t stream) {
   auto const call = swap_call(args, true);
   auto const warps = useful_warps(call);
   if (warps == 0) return cudaSuccess;
-  auto most = int64_t{multiprocessors()} / 16;
-  if (auto const* e = getenv("DYNEMB_SWAP_BLOCKS")) most = atoi(e);
+  auto const most = int64_t{multiprocessors()} / 16;
   auto const blocks = std::max<int64_t>(1, std::min(ceil_div(warps, kWarps), most));
-  if (getenv("DYNEMB_SWAP_16")) return launch(swap_rows_kernel<16>, blocks, stream, call, 0, 512);
   return launch(swap_rows_kernel<kWarps>, blocks, stream, call, 0, 32 * kWarps);
 }
 
