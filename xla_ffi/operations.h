@@ -30,8 +30,8 @@ struct Scratch {
                           one(pair_gradients, PairGradientsArgs)
 
 // The same of every operation on a tiered table.
-#define DYNEMB_FOR_EACH_TIER_OPERATION(one)                                              \
-  one(promote, PromoteArgs) one(fetch, FetchArgs) one(write_back, WriteBackArgs)         \
-      one(swap_rows, WriteBackArgs) one(settle, SettleArgs) one(tier_rows, TierRowsArgs) \
-          one(tier_gather, TierGatherArgs) one(depart, DepartArgs)                       \
-              one(begin_swap, WriteBackArgs) one(end_swap, WriteBackArgs)
+#define DYNEMB_FOR_EACH_TIER_OPERATION(one)                                                       \
+  one(promote, PromoteArgs) one(fetch, FetchArgs) one(write_back, WriteBackArgs)                  \
+      one(swap_rows, WriteBackArgs) one(settle, SettleArgs) one(tier_rows, TierRowsArgs)          \
+          one(tier_gather, TierGatherArgs) one(depart, DepartArgs) one(begin_swap, WriteBackArgs) \
+              one(end_swap, WriteBackArgs)

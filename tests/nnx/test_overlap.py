@@ -4,6 +4,7 @@
 
 import dataclasses
 import warnings
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +43,8 @@ class Model(nnx.Module):
         for name in self.reads:  # a read behind the last training lookup
             rows.append(self.sparse({name: batch[name]}, train=False)[name])
         total = sum(rows[:2])
-        return total, self.dense(jax.lax.stop_gradient(sum(rows)))
+        everything = jnp.stack(rows).sum(axis=0)
+        return total, self.dense(jax.lax.stop_gradient(everything))
 
 
 def loss_fn(model, batch):
@@ -55,7 +57,7 @@ def made(table, **options):
     return model, jde.nnx.Optimizer(model, optax.sgd(0.0))
 
 
-def new_step(traces=None):
+def new_step(traces=None) -> Any:
     @jde.nnx.jit
     def step(model, optimizer, batch):
         if traces is not None:
@@ -229,6 +231,7 @@ def test_above_a_store(tmp_path):
     stores = {"cat": jde.stores.Memory(table)}
     with jde.pipeline.overlap(far[0], iter(some), stores=stores) as ahead:
         train(far, ahead)
+        assert ahead.feed is not None
         ahead.feed.insert({"cat": np.arange(1)}, {"cat": np.ones((1, 3), np.float32)})
     stats = far[0].sparse.stats()
     assert stats["cat/prefetched"] > 0 and stats["cat/departed"] > 0
@@ -254,7 +257,7 @@ def test_what_is_refused():
     with pytest.raises(TypeError, match="ids=lambda batch"):
         next(jde.pipeline.overlap(far[0], [{"z": jnp.ones(3)}]))
     with pytest.raises(TypeError, match="generator function"):
-        jde.pipeline.overlap(far[0], batches)
+        jde.pipeline.overlap(far[0], batches)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="with tables"):
         jde.pipeline.overlap(nnx.Linear(2, 2, rngs=nnx.Rngs(0)), batches())
 

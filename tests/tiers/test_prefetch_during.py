@@ -90,10 +90,10 @@ def drawn(rng, shared, before, size=96, most=900):
 )
 def test_a_loop_is_the_plain_loop(platform, optimizer, shared):
     loops = Loops(jde.TableConfig("t", 8, 256, optimizer=optimizer))
-    rng, batches = np.random.default_rng(1), [None]
+    rng, before, batches = np.random.default_rng(1), None, []
     for _ in range(9):
-        batches.append(drawn(rng, shared, batches[-1]))
-    batches = [{"t": jde.ids(ids)} for ids in batches[1:]]
+        before = drawn(rng, shared, before)
+        batches.append({"t": jde.ids(before)})
     for ids, coming in zip(batches, batches[1:], strict=False):
         loops.train(ids, coming)
     loops.check()
@@ -303,7 +303,9 @@ def test_the_dense_part_lies_between_the_calls(platform):
 
     ids = jax.ShapeDtypeStruct((64, 2), jnp.uint32)
     lowered = jax.jit(step, donate_argnums=0).lower(coll.init(0), ids)
-    entry = re.split(r"\nENTRY ", lowered.compile().as_text())[1]
+    text = lowered.compile().as_text()
+    assert text is not None
+    entry = text.split("\nENTRY ")[1]
     lines = entry.splitlines()
     begin = next(n for n, line in enumerate(lines) if "dynemb_begin_swap" in line)
     end = next(n for n, line in enumerate(lines) if "dynemb_end_swap" in line)

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// xla_ffi/handlers/swap_beside.cc: the two calls between which records move beside other work; their
-// buffers stand in docs/decisions/overlap.md.
+// xla_ffi/handlers/swap_beside.cc: the two calls between which records move beside other work;
+// their buffers stand in docs/decisions/overlap.md.
 //
 // XLA keeps the arrays alive between the calls because they are operands of both, and in place
 // because they are results of both. Homes cannot be results beside arrays of a device, so the calls

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// xla_ffi/handlers/swap_beside.h: begins to move records of tiered tables, and waits until they have
-// moved.
+// xla_ffi/handlers/swap_beside.h: begins to move records of tiered tables, and waits until they
+// have moved.
 #pragma once
 
 #include "xla/ffi/api/ffi.h"

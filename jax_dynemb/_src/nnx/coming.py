@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The ids of a coming batch inside jde.nnx.jit: one more argument of the whole step."""
+"""Hands the ids of a coming batch to a step of jde.nnx.jit: one more argument."""
 
 from __future__ import annotations
 

@@ -38,25 +38,26 @@ def overlap(
 ) -> Overlap:
     """Iterates over batches; rows of the next one move while a step computes.
 
-    Of tables with a tier, rows that the next batch needs come to device memory between
-    the lookup and the update of a step, under its dense part. Results are those of the
-    plain loop, bit for bit. The step is a function of ``jde.nnx.jit`` that is called
+    Of tables with a tier, rows that the next batch needs come to device memory under
+    the dense part of a step, between lookup and update. Results are those of the plain
+    loop, bit for bit. The step is a function of ``jde.nnx.jit`` that is called
     with the model and uses ``jde.nnx.value_and_grad``. A thread has the next batches
-    ready, as ``jde.pipeline.prefetch``. Above a store it also brings rows from there, as
-    ``jde.nnx.ahead``.
+    ready, as ``jde.pipeline.prefetch``. Above a store it also brings rows from there,
+    as ``jde.nnx.ahead``.
 
     Args:
       model: the first Module that the step is called with.
       batches: pytrees; above a store as for ``jde.nnx.ahead``, on the host.
       ids: finds in a batch the ids by feature. None: a batch is a dict with features
-        among its keys, or begins with one; of a model with one feature it may be, or
-        begin with, the ids themselves.
+        among its keys, or begins with one. Of a model with one feature it may be the
+        ids themselves, or begin with them.
       size: batches that are ready or in the making.
       sharding: of batches, as for ``jde.pipeline.prefetch``.
       stores: by table name, as for ``jde.nnx.ahead``.
 
     Returns:
-      An iterator; ``close()``, or ``with``, ends its thread. Leaving the loop does, too.
+      An iterator; ``close()``, or ``with``, ends its thread, and so does leaving the
+      loop.
 
     Raises:
       TypeError: ``batches`` is no iterator, or (when its turn comes) a batch has no
@@ -266,7 +267,7 @@ def _padding(ids: Any) -> Any:
 
 
 _NOT_TAKEN = (
-    "overlap: no step has taken the ids that were announced, so no row has moved ahead. "
-    "Compile the step by jde.nnx.jit, without in_shardings, and call it with the same "
-    "model as an argument."
+    "overlap: no step has taken the ids that were announced, so no row has moved "
+    "ahead. Compile the step by jde.nnx.jit, without in_shardings, and call it with "
+    "the same model as an argument."
 )

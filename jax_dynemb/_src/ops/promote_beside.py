@@ -66,7 +66,7 @@ def end_promotion(
     moves: Mapping[str, Moves],
     passed: Sequence[jax.Array],
 ) -> tuple[dict[str, TableState], list[jax.Array]]:
-    """Waits for what ``begin_promotion`` began; that comes after ``passed`` is there."""
+    """Waits for what ``begin_promotion`` began, after ``passed`` is there."""
     new, arrays = {}, list(passed)
     for some in in_calls(tables):
         after, arrays = _swap("end_swap", some, states, moves, arrays)

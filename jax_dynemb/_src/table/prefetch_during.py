@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import jax
+from jax.core import Tracer
 
 from jax_dynemb._src.engines import States
 from jax_dynemb._src.engines.hash import HashEngine
@@ -53,4 +54,4 @@ def begin_prefetch(
 
 def is_traced(state: States) -> bool:
     """Whether code that changes the state is being compiled."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(state))
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(state))

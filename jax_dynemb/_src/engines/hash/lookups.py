@@ -215,9 +215,7 @@ class Lookups(HashTables):
 
         def body(state, flat, passed):
             inputs = coming.inputs(state, flat)
-            new, moves, arrays = ops.begin_prefetch(
-                _local(used), state, inputs, passed
-            )
+            new, moves, arrays = ops.begin_prefetch(_local(used), state, inputs, passed)
             return state | new, moves, arrays
 
         specs, split = layout.state_specs(used), layout.split

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -141,7 +142,7 @@ def pooled_outputs(
     result = {}
     for feature, sums in zip(bags.features, received, strict=True):
         by_block = sums.reshape(-1, feature.width, *sums.shape[1:])
-        total = by_block.astype(jnp.float32).sum(axis=1)
+        total = _in_rank_order(by_block.astype(jnp.float32))
         for layout, rows in zip(feature.layouts, total, strict=True):
             if layout is None:
                 continue
@@ -151,6 +152,14 @@ def pooled_outputs(
                 rows = rows * scale[:, None]
             result[layout.feature] = rows.astype(feature.table.dtype), scale
     return result
+
+
+def _in_rank_order(parts: jax.Array) -> jax.Array:
+    """Sums [blocks, width, ...] over ``width``, first to last.
+
+    The order of ``jnp.sum`` depends on what XLA fuses it with, so on the transport.
+    """
+    return functools.reduce(jnp.add, [parts[:, n] for n in range(parts.shape[1])])
 
 
 def found_parts(
