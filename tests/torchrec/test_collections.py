@@ -415,3 +415,14 @@ def test_routed_batches_train_as_the_plain_loop(kind, devices):
         seen.append(rows)
     for one, two in zip(jax.tree.leaves(wanted), jax.tree.leaves(seen), strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+def test_tables_without_an_optimizer_are_named_once(caplog):
+    """TorchRec's optimizer of all parameters would update their rows, too."""
+    unnamed = T.EmbeddingBagConfig(9, 4, "no_optimizer", feature_names=["a"])
+    named = T.EmbeddingBagConfig(9, 4, "named", feature_names=["b"])
+    (named,) = T.with_optimizer([named], {"*": jde.optim.adam(0.1)})
+    for _ in range(2):
+        T.EmbeddingBagCollection([unnamed, named], rngs=nnx.Rngs(0))
+    (said,) = [r.getMessage() for r in caplog.records if "optimizer" in r.getMessage()]
+    assert "['no_optimizer']" in said and "with_optimizer" in said
