@@ -18,8 +18,8 @@ TIER = jde.tiers.host(hbm_fraction=4 / 128, spill_rows=48)
 class Both:
     """An untiered collection and its tiered twin, fed with the same calls."""
 
-    def __init__(self, *configs: jde.TableConfig, **placement):
-        tiered = [dataclasses.replace(config, tier=TIER) for config in configs]
+    def __init__(self, *configs: jde.TableConfig, tier=TIER, **placement):
+        tiered = [dataclasses.replace(config, tier=tier) for config in configs]
         self.colls = [jde.Tables(c, **placement) for c in (configs, tiered)]
         self.states = [coll.init(3) for coll in self.colls]
         self.steps = [self.compile(coll) for coll in self.colls]

@@ -166,6 +166,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kRing, "departed rows", {{kU32, 2, {kRingRows, kDepartureWords}}, {}}},
     {BufferRule::kDepartedRecords, "departed records", {{kU32, 2, {kRingRoom, kRecordWords}}, {}}},
     {BufferRule::kKeysOfSlots, "ids", {{kU32, 2, {kNumSlots, 2}}, {}}},
+    {BufferRule::kRowKeys, "keys of rows", {{kU32, 2, {kArraySlots, 2}}, {}}},
     {BufferRule::kRound, "round", {{kS32, 1, {1}}, {}}},
     {BufferRule::kSpilled, "spilled", {{kS32, 1, {kSpillRows}}, {}}},
     {BufferRule::kRowNumbers, "rows", {{kS32, 1, {kNumSlots}}, {}}},

@@ -116,6 +116,7 @@ enum class BufferRule : int32_t {
   kRing,
   kDepartedRecords,
   kKeysOfSlots,
+  kRowKeys,  // of a rows part that is rounded stochastically
   kRound,
   kSpilled,
   kRowNumbers,

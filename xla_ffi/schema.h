@@ -44,7 +44,7 @@ enum TableField : int32_t {
 enum TablePart : int64_t {
   kWholeTable = 0,
   kIndexPart,  // no values; the places as a state, and holds where there is a ring
-  kRowsPart,   // no index: slots are rows of the arrays
+  kRowsPart,   // no index: slots are rows of the arrays; their keys where updates need them
 };
 
 // These fields say where rows lie. Several features, or tables, may share an array of one axis: its

@@ -62,6 +62,9 @@ TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts con
     arrays.local_buckets = dimension(index, 0);
     check_bucket(reader, index, fields);
     sizes.set(kArraySlots, arrays.local_buckets * kBucketCapacity);
+  } else if (fields[kTableRounding] != 0) {
+    auto const keys = next(BufferRule::kRowKeys);
+    arrays.row_keys = static_cast<Key const*>(keys.untyped_data());
   }
   if (part == kIndexPart) {
     arrays.dim = 1;  // of no rows

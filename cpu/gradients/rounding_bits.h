@@ -38,7 +38,7 @@ class RoundingBits {
     reserve((count + kLanes - 1) / kLanes * kLanes);
     size_t at = 0;
     for (int r = 0; r < rows.count; ++r) {
-      auto const key = *key_at(table, static_cast<int32_t>(rows.slots[r]));
+      auto const key = *rounding_key_at(table, static_cast<int32_t>(rows.slots[r]));
       for (uint32_t b = 0; b < blocks_; ++b, ++at) {
         keys_[at] = key;
         places_[at] = uint64_t{seed.first_quad} / 2 + b;

@@ -74,7 +74,7 @@ void prefetch_rows(TableRef const& table, PartitionRows const& rows, int64_t fir
   if (table.rounds_stochastically != 0) {
     for (auto row = begin; row < end; ++row) {
       auto const slot = static_cast<int32_t>(first_slot + rows.slot(row));
-      prefetch_bytes<cache>(key_at(table, slot), sizeof(Key));
+      prefetch_bytes<cache>(rounding_key_at(table, slot), sizeof(Key));
     }
   }
   if (table.num_states == 0) return;

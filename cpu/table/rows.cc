@@ -54,7 +54,7 @@ void gather_one(RowsArgs const& args, int64_t i) {
 template <class V>
 void round_row(TableRef const& table, int32_t slot, float const* from, V* row) {
   auto const seed = rounding_seed(table.counters);
-  auto const key = *key_at(table, slot);
+  auto const key = *rounding_key_at(table, slot);
   for (int32_t column = 0; column < table.dim; column += 4) {
     uint32_t random[4];
     rounding_bits(seed, key, static_cast<uint32_t>(column) / 4, random);

@@ -32,7 +32,9 @@ struct AnyTable {
   float* states[kMaxStates];  // or of bfloat16, see TableRef::half_states
   float state_initial[kMaxStates];
   uint64_t* counters;
-  uint8_t* index;        // of the keys by which rows are rounded, or null: to nearest
+  // Of the keys by which rows are rounded: one of them, or none, to nearest.
+  uint8_t* index;
+  Key const* row_keys;
   int32_t const* slots;  // [capacity], -1 = none
   float const* sums;     // [capacity, dim]
   AnyOptimizer const* optimizer;
@@ -42,6 +44,7 @@ struct AnyTable {
   ValueType value_type;
   uint8_t half_states;
   bool skips_nonfinite;
+  ScorePolicy policy;  // of the index
 };
 
 // Holds the tables of one optimizer.
@@ -93,7 +96,7 @@ class AnyRow {
     auto const has_columns = in_registers_ && tile_.first_column() < table_.dim;
     RawColumns raw{};
     if (has_columns) raw = load(tile_.first_column());
-    if (table_.index != nullptr) key_ = key_of_slot();
+    if (rounds()) key_ = key_of_slot();
     auto const late = Functor::kWide > 0 && table_.dim > 1;
     auto const mark = late ? load_mark() : 0.0f;
     auto numbers = load_numbers();
@@ -160,10 +163,16 @@ class AnyRow {
     return *reinterpret_cast<float const*>(row);
   }
 
+  __device__ __forceinline__ bool rounds() const {
+    return table_.index != nullptr || table_.row_keys != nullptr;
+  }
+
   __device__ __forceinline__ Key key_of_slot() const {
     TableRef table{};
     table.index = table_.index;
-    return *key_at(table, slot_);
+    table.row_keys = table_.row_keys;
+    table.policy = table_.policy;
+    return *rounding_key_at(table, slot_);
   }
 
   __device__ __forceinline__ RowNumbers load_numbers() const {
@@ -223,7 +232,7 @@ class AnyRow {
   template <class Stored>
   __device__ __forceinline__ void store_rounded(Stored format, char* row, uint32_t array,
                                                 int32_t column, float4 v) const {
-    if (format.type != ValueType::kFloat32 && table_.index != nullptr) {
+    if (format.type != ValueType::kFloat32 && rounds()) {
       auto seed = rounding_seed(table_.counters);
       seed.array = array;
       v = rounded_quad(seed, key_, static_cast<uint32_t>(column) / 4, format.type, v);

@@ -100,7 +100,10 @@ AnyTable any_table(TableRef const& from, RowSums const& sums, AnyOptimizer const
   std::copy_n(from.states, kMaxStates, table.states);
   std::copy_n(from.state_initial, kMaxStates, table.state_initial);
   table.counters = from.counters;
-  table.index = from.rounds_stochastically != 0 ? from.index : nullptr;
+  auto const rounds = from.rounds_stochastically != 0;
+  table.index = rounds ? from.index : nullptr;
+  table.row_keys = rounds ? from.row_keys : nullptr;
+  table.policy = from.policy;
   table.slots = sums.unique_slots;
   table.sums = static_cast<float const*>(sums.rows);
   table.optimizer = optimizer;

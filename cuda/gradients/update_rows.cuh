@@ -98,7 +98,8 @@ struct UpdateRows {
     // By all lanes: a broadcast costs no more than one lane's load, and saves an exchange.
     loaded.row_state = wanted && is_rowwise(kind) ? *row.states.at(0) : 0.0f;
     if constexpr (kRounds) {
-      loaded.key = wanted && rounds(format, row) ? *key_at(row.table, row.slot) : kEmptyKey;
+      loaded.key =
+          wanted && rounds(format, row) ? *rounding_key_at(row.table, row.slot) : kEmptyKey;
     }
     return loaded;
   }

@@ -79,7 +79,7 @@ __device__ __forceinline__ void write_row(RowTile const& tile, RowPair const& p)
 __device__ __forceinline__ void write_rounded(RowTile const& tile, TableRef const& table,
                                               int32_t slot, RowPair const& p) {
   auto const seed = rounding_seed(table.counters);
-  auto const key = *key_at(table, slot);
+  auto const key = *rounding_key_at(table, slot);
   for (auto column = tile.first_column(); column < p.width; column += tile.step()) {
     auto values = to_floats(p.given_format, load_quad(p.given_format, p.given, column, p.width));
     auto const quad = static_cast<uint32_t>(column) / 4;

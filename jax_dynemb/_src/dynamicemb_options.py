@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,9 +19,14 @@ from jax_dynemb._src.admission import (
     Frequency,
     Probability,
 )
-from jax_dynemb._src.host_tier import LEAST_FRAMES, HostTier
+from jax_dynemb._src.host_tier import HostTier, nearest_share
 from jax_dynemb._src.store_tier import external, row_bytes
 
+_log = logging.getLogger("jax_dynemb.dynamicemb")
+_NEAREST = (
+    "Table '%s': DynamicEmbTableOptions grant %d bytes of device memory to rows of %d "
+    "bytes; the nearest tier has %g of its rows on the device."
+)
 # Options that change nothing here, with the values that are accepted, or all.
 _WITHOUT_MEANING = {
     "evict_strategy": None,  # DynamicEmb overwrites it by the score strategy
@@ -88,8 +94,10 @@ def within_budget(config: Any, options: Any, given: Mapping[str, Any]) -> Any:
     the rows of the table. Rows that do not fit lie in host memory. A tier in ``given``
     is left as it is.
 
+    A budget that no tier has becomes the nearest one, with a line in the log.
+
     Raises:
-      ValueError: rows should be cached without device memory, or in too little of it.
+      ValueError: rows should be cached without device memory.
     """
     said = _as_dict(options)
     local, whole = (said.get(f"{of}_hbm_for_values") or 0 for of in ("local", "global"))
@@ -107,16 +115,12 @@ def within_budget(config: Any, options: Any, given: Mapping[str, Any]) -> Any:
     needed = rows * row_bytes(config)
     if budget >= needed and config.tier is None:
         return config
-    slots, most = (_ffi.constants()[n] for n in ("bucket_capacity", "most_frames"))
-    frames = min(most, slots * budget // needed)
-    if frames < LEAST_FRAMES:
-        raise ValueError(
-            f"DynamicEmbTableOptions grant {budget} bytes of device memory to rows of "
-            f"{needed} bytes: set {'local' if local else 'global'}_hbm_for_values to "
-            f"{-(-needed * LEAST_FRAMES // slots)} or more, or pass tier=... of "
-            "jde.tiers."
-        )
-    tier = dataclasses.replace(config.tier or HostTier(), hbm_fraction=frames / slots)
+    slots = _ffi.constants()["bucket_capacity"]
+    granted = slots * budget // needed / slots
+    share = nearest_share(granted)
+    if share != granted:
+        _log.warning(_NEAREST, config.name, budget, needed, share)
+    tier = dataclasses.replace(config.tier or HostTier(), hbm_fraction=share)
     return dataclasses.replace(config, tier=tier)
 
 

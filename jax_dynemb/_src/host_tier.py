@@ -12,8 +12,7 @@ from typing import Any
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.shardings import splits_rows
 
-# With fewer, a batch that has many rows in one bucket finds no frames for them.
-LEAST_FRAMES = 4
+LEAST_FRAMES = 1
 _DEFAULT_FRAMES = 8
 _LEAST_SPILL = 4096
 _SPILL_SHARE = 8  # of the frames
@@ -43,33 +42,36 @@ class HostTier:
     def frames(self, table: str, num_buckets: int, row_bytes: int) -> int:
         """Computes the frames of each bucket of 128 slots.
 
+        A number of rows or bytes is the most that may be used, so one that is more than
+        64 frames gives 64.
+
         Args:
           table: its name.
           num_buckets: of the whole table.
           row_bytes: of a row with its optimizer states.
 
         Raises:
-          ValueError: fewer than 4 frames, or more than 64.
+          ValueError: no frame, or a fraction of more than 64.
         """
         slots, most = (_ffi.constants()[n] for n in ("bucket_capacity", "most_frames"))
         if self.hbm_fraction is not None:
             frames = round(slots * self.hbm_fraction)
         elif self.hbm_rows is not None:
-            frames = self.hbm_rows // num_buckets
+            frames = min(self.hbm_rows // num_buckets, most)
         elif self.hbm_gigabytes is not None:
-            frames = int(self.hbm_gigabytes * 1e9 / row_bytes) // num_buckets
+            rows = int(self.hbm_gigabytes * 1e9 / row_bytes)
+            frames = min(rows // num_buckets, most)
         else:
             frames = _DEFAULT_FRAMES
         if LEAST_FRAMES <= frames <= most:
             return frames
-        least_rows, most_rows = LEAST_FRAMES * num_buckets, most * num_buckets
+        least_rows = LEAST_FRAMES * num_buckets
         raise ValueError(
             f"Table '{table}': its tier leaves {frames} of each {slots} rows in device "
             f"memory; {LEAST_FRAMES} to {most} can be. Give hbm_fraction from "
-            f"{LEAST_FRAMES / slots} to {most / slots}, hbm_rows from {least_rows} to "
-            f"{most_rows}, or hbm_gigabytes from {least_rows * row_bytes / 1e9:.6g} to "
-            f"{most_rows * row_bytes / 1e9:.6g}; a table of which more fits needs no "
-            "tier."
+            f"{LEAST_FRAMES / slots} to {most / slots}, hbm_rows of {least_rows} or "
+            f"more, or hbm_gigabytes of {least_rows * row_bytes / 1e9:.6g} or more; a "
+            "table of which more fits needs no tier."
         )
 
     def conflict(self, config: Any) -> str | None:
@@ -78,11 +80,6 @@ class HostTier:
             return (
                 f"a table with a tier cannot have sharding={config.sharding!r}: use "
                 "sharding='row_wise' or 'table_wise', or leave tier out"
-            )
-        if config.rounding == "stochastic":
-            return (
-                "a table with a tier cannot have rounding='stochastic': use "
-                "rounding='nearest', or leave tier out"
             )
         if config.row_format is not None:
             return "a frozen table of packed rows has no tier: leave tier out"
@@ -119,8 +116,8 @@ def host(
     bit for bit: a small cache makes steps slower, never different.
 
     Args:
-      hbm_fraction: the share of the rows that device memory holds, 1/32 to 1/2.
-      hbm_rows: the same as a number of rows.
+      hbm_fraction: the share of the rows that device memory holds, 1/128 to 1/2.
+      hbm_rows: the same as a number of rows. Of more than half of them half is used.
       hbm_gigabytes: the same as gigabytes of rows and optimizer states. Without any of
         the three it is a sixteenth of the rows.
       spill_rows: rows of each device on their way home. An update of more rows than
@@ -150,6 +147,12 @@ def hbm_shares() -> tuple[float, float]:
     """Returns the least and the largest share of rows that device memory can hold."""
     slots, most = (_ffi.constants()[n] for n in ("bucket_capacity", "most_frames"))
     return LEAST_FRAMES / slots, most / slots
+
+
+def nearest_share(share: float) -> float:
+    """Returns the share of rows that a tier can have which is nearest to another."""
+    least, most = hbm_shares()
+    return min(max(share, least), most)
 
 
 def check_sizes(

@@ -20,8 +20,8 @@ OPTIMIZER_KEYS = {
     "exact_adagrad": ["opt_type", "lr", "eps", "initial_accumulator_value"],
     "exact_row_wise_adagrad": ["opt_type", "lr", "eps", "initial_accumulator_value"],
     "ftrl": [
-        *("opt_type", "lr", "learning_rate_power", "ftrl_beta", "l1", "l2"),
-        "initial_accumulator_value",
+        *("opt_type", "lr", "learning_rate_power", "ftrl_beta"),
+        *("initial_accumulator_value", "l1_reg", "l2_reg"),
     ],
 }
 COMMON_KEYS = ["evict_strategy", "dist_type", "step_score"]

@@ -95,7 +95,7 @@ def test_an_independent_reader_finds_every_row(tmp_path, optimizer, ranks):
         expected = [3, 0.5, 0.75, 1e-6, 0.125]
         assert [table.metadata[name] for name in names] == expected
     elif optimizer == "ftrl":
-        names = ("learning_rate_power", "ftrl_beta", "l1", "l2")
+        names = ("learning_rate_power", "ftrl_beta", "l1_reg", "l2_reg")
         assert [table.metadata[name] for name in names] == [-0.5, 1.0, 0.125, 0.25]
     elif optimizer != "sgd":
         assert table.metadata["eps"] == ours.eps

@@ -148,6 +148,7 @@ STORES, MODULES = options_of("oneembedding"), options_of("oneembedding_module")
 @pytest.mark.parametrize("name", STORES)
 def test_every_option_of_a_store_does_what_the_list_says(monkeypatch, name):
     monkeypatch.setattr(jax, "device_count", lambda: 1)
+    monkeypatch.setattr(jax, "local_device_count", lambda: 1)
     given_ = {"cache_budget_mb": 8, "persistent_path": "rows", "capacity": 1000}
     plain = ONE.make_cached_ssd_store_options(**given_)
     made = ONE.make_cached_ssd_store_options(**given_ | given(name, STORES[name]))

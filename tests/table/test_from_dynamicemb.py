@@ -8,6 +8,7 @@ import re
 import types
 from typing import Any
 
+import numpy as np
 import pytest
 
 import jax_dynemb as jde
@@ -197,6 +198,8 @@ def test_first_rows_are_those_of_all_ids_that_a_table_is_for(options, fields, id
             {"tier": in_host(8)},
         ),
         ({"caching": True, "global_hbm_for_values": 2**17}, NO_TIER),
+        ({"global_hbm_for_values": 1}, {"tier": in_host(1)}),
+        ({"local_hbm_for_values": 1025}, {"tier": in_host(1)}),
         (
             {"admit_strategy": of_uniform(threshold=3), "admission_counter": COUNTER},
             {"admission": counted(3, 16, "lookups")},
@@ -213,8 +216,6 @@ def test_a_field_that_maps(options, fields):
     ("options", "instead"),
     [
         ({"caching": True}, "shard them"),
-        ({"global_hbm_for_values": 1}, "to 4096 or more"),
-        ({"local_hbm_for_values": 4095}, "local_hbm_for_values to 4096 or more"),
         ({"safe_check_mode": "SOMETIMES"}, "ERROR, WARNING or IGNORE"),
         (
             {"admit_strategy": OF_ZEROS, "admission_counter": COUNTER},
@@ -254,11 +255,15 @@ def test_every_field_does_what_the_list_says(name):
     assert of(**example) == dataclasses.replace(OF_DEFAULTS, **expected)
 
 
-def test_the_advice_of_a_budget_is_taken():
-    with pytest.raises(ValueError, match="or more") as error:
-        of(global_hbm_for_values=10)
-    enough = int(re.search(r"values to (\d+) or more", str(error.value))[1])
-    assert of(global_hbm_for_values=enough).tier == in_host(4)
+def test_a_budget_that_no_tier_has_becomes_the_nearest(caplog):
+    config = of(global_hbm_for_values=10)
+    assert "grant 10 bytes of device memory to rows of 131072 bytes" in caplog.text
+    coll = jde.Tables([config])  # one row of each bucket in device memory
+    rows, _, _ = coll.lookup(coll.init(0), {config.name: jde.ids(np.arange(3000))})
+    assert np.unique(np.asarray(rows[config.name]), axis=0).shape == (3000, 8)
+    caplog.clear()
+    assert of(global_hbm_for_values=2**17 // 128).tier == in_host(1)
+    assert not caplog.text
     tier = jde.tiers.host(hbm_rows=512)
     options = {"dim": 8, "max_capacity": 4096, "global_hbm_for_values": 10}
     assert jde.TableConfig.from_dynamicemb(options, "t", tier=tier).tier == tier

@@ -311,11 +311,12 @@ def test_wide_ids_of_a_table_of_narrow_keys_are_refused():
             feed.next(state)
 
 
-def test_several_processes_are_refused(monkeypatch):
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
+def test_tables_on_several_processes_are_refused(monkeypatch):
     store = jde.stores.Memory(PLAIN)
-    with pytest.raises(NotImplementedError, match="in one process"):
-        jde.tiers.ahead(jde.Tables([BELOW]), [], stores={"cat": store})
+    mesh = jax.make_mesh((2,), ("data",), devices=jax.devices()[:2])
+    monkeypatch.setattr(type(mesh), "is_multi_process", True)
+    with pytest.raises(NotImplementedError, match="devices=jax.local_devices"):
+        jde.tiers.ahead(jde.Tables([BELOW], mesh=mesh), [], stores={"cat": store})
 
 
 def test_a_feed_of_the_size_before_is_named():

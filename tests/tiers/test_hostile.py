@@ -86,8 +86,8 @@ MISTAKES = [
     ({"sharding": "column_wise"}, "cannot have sharding='column_wise'"),
     ({"sharding": "replicated"}, "cannot have sharding='replicated'"),
     (
-        {"rounding": "stochastic", "param_dtype": "bfloat16"},
-        "rounding='nearest', or leave tier out",
+        {"state_dtype": {"mu": "bfloat16"}, "optimizer": jde.optim.adam(0.1)},
+        "float32 states",
     ),
     ({"tier": 0.5}, r"tier=jde.tiers.host\(hbm_fraction=0.125\)"),
 ]
@@ -100,10 +100,13 @@ def test_what_a_tier_cannot_do_raises(fields, message):
 
 
 def test_sizes_out_of_range_name_the_range():
-    for sizes in ({"hbm_fraction": 0.01}, {"hbm_rows": 400}, {"hbm_gigabytes": 1e-9}):
+    for sizes in ({"hbm_fraction": 0.003}, {"hbm_fraction": 0.6}, {"hbm_rows": 3}):
         table = jde.TableConfig("t", 4, 512, tier=jde.tiers.host(**sizes))
-        with pytest.raises(ValueError, match="hbm_fraction from 0.03125 to 0.5"):
+        with pytest.raises(ValueError, match="hbm_fraction from 0.0078125 to 0.5"):
             jde.Tables([table])
+    table = jde.TableConfig("t", 4, 512, tier=jde.tiers.host(hbm_gigabytes=1e-9))
+    with pytest.raises(ValueError, match="hbm_rows of 4 or more"):
+        jde.Tables([table])
     with pytest.raises(ValueError, match="one of hbm_fraction"):
         jde.tiers.host(hbm_fraction=0.1, hbm_rows=3)
     with pytest.raises(ValueError, match="must be above 0"):

@@ -101,6 +101,91 @@ def test_rows_of_16_bits(platform, dtype):
     both.check()
 
 
+@pytest.mark.parametrize("sizes", [{"hbm_fraction": 1 / 128}, {"hbm_rows": 10**9}])
+def test_fewest_and_most_rows_in_device_memory(platform, sizes):
+    """One row of each bucket, and half of them where the budget covers all."""
+    tier = jde.tiers.host(**sizes, spill_rows=48)
+    both = Both(jde.TableConfig("t", 5, 512, optimizer=ADAM), tier=tier)
+    for seed in range(5):
+        d_rows = {"t": jnp.asarray(gradients((120, 5), seed))}
+        both.train({"t": batch(120, seed)}, d_rows)
+    both.check()
+
+
+_ROUNDED = {
+    "sgd": jde.optim.sgd(0.1),
+    "adam": ADAM,
+    "adagrad": jde.optim.adagrad(0.1),
+    "rowwise_adagrad": jde.optim.rowwise_adagrad(0.1),
+    "lamb": jde.optim.lamb(0.01),  # by the loop of all optimizers
+}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("optimizer", list(_ROUNDED))
+def test_rows_rounded_stochastically(platform, optimizer, dtype):
+    """Random bits follow from the id, not from where its row lies."""
+    both = Both(
+        jde.TableConfig(
+            "t",
+            7,
+            256,
+            optimizer=_ROUNDED[optimizer],
+            param_dtype=dtype,
+            rounding="stochastic",
+        ),
+        jde.TableConfig("plain", 7, 256, ("p",), optimizer=_ROUNDED[optimizer]),
+    )
+    for seed in range(4):
+        ids = {name: batch(150, seed) for name in ("t", "p")}
+        d_rows = {name: jnp.asarray(gradients((150, 7), seed)) for name in ids}
+        both.train(ids, d_rows)
+    both.check()
+
+
+@pytest.mark.parametrize("score", ["step", "lfu"])
+def test_rounded_rows_under_optax(platform, score):
+    """An optax optimizer writes rows back by their slots, whose ids the index has."""
+    optax = pytest.importorskip("optax")
+    both = Both(
+        jde.TableConfig(
+            "t",
+            4,
+            256,
+            optimizer=optax.adam(0.01),
+            param_dtype="bfloat16",
+            rounding="stochastic",
+            score_strategy=score,
+        )
+    )
+    for seed in range(3):
+        both.train(
+            {"t": batch(150, seed)}, {"t": jnp.asarray(gradients((150, 4), seed))}
+        )
+    both.check()
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_rounded_rows_on_a_mesh(devices):
+    both = Both(
+        jde.TableConfig(
+            "t",
+            8,
+            2048,
+            optimizer=ADAM,
+            param_dtype="bfloat16",
+            rounding="stochastic",
+        ),
+        mesh=mesh_of(devices),
+        axis="data",
+    )
+    for seed in range(3):
+        both.train(
+            {"t": batch(200, seed)}, {"t": jnp.asarray(gradients((200, 8), seed))}
+        )
+    both.check()
+
+
 def test_a_scan_of_steps_is_the_same_steps(platform):
     coll = jde.Tables([jde.TableConfig("t", 4, 256, optimizer=ADAM, tier=TIER)])
     ids = jde.ids(np.stack([batch(100, seed) for seed in range(4)]))

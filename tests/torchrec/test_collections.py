@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 
@@ -292,13 +293,58 @@ def test_rows_of_a_variable_batch_are_those_of_its_examples(devices, need_indice
         make(KEYS, short[1], **variable)
     )
     assert [bare[key].lengths().tolist() for key in KEYS] == [[1], [2, 0, 1], [1, 2]]
-    # What the refusal under jit advises: bags of equal size, picked by example.
     inverse = make(KEYS, short[1], inverse_indices=(KEYS, index), **variable)
-    with pytest.raises(TypeError, match=r"to_padded_dense\(20\)\[index\]"):
+    with pytest.raises(TypeError, match=r"model\(kjt, capacity=4096\)"):
         jax.jit(lambda kjt: model(kjt, train=False))(inverse)
-    for key, chosen in zip(KEYS, index, strict=True):
-        picked = bare[key].to_padded_dense(3)[chosen]
-        np.testing.assert_array_equal(picked, wanted[key].to_padded_dense(3))
+    # With room for more entries than there are, the first ones are those of the host.
+    roomy = jax.jit(lambda kjt: model(kjt, train=False, capacity=9))(inverse)
+    for key in KEYS:
+        np.testing.assert_array_equal(roomy[key].lengths(), wanted[key].lengths())
+        count = int(wanted[key].lengths().sum())
+        assert roomy[key].values().shape == (9, 4)
+        np.testing.assert_array_equal(roomy[key].values()[:count], wanted[key].values())
+        assert not np.any(roomy[key].values()[count:])
+        if need_indices:
+            ids = jde.ids(wanted[key].weights())
+            np.testing.assert_array_equal(roomy[key].weights()[:count], ids)
+
+
+def test_examples_without_room_are_counted_and_get_no_gradient():
+    """Of bags [5, 6] and [7], the examples 0, 1, 0 and room for four entries."""
+    table = T.EmbeddingConfig(64, 4, "t", feature_names=["a"])
+    sgd = {"*": jde.optim.sgd(1.0)}
+    model = T.EmbeddingCollection(T.with_optimizer([table], sgd), rngs=nnx.Rngs(0))
+    optimizer = jde.nnx.Optimizer(model, optax.sgd(1.0))
+    kjt = T.KeyedJaggedTensor(
+        ["a"],
+        np.array([5, 6, 7]),
+        lengths=np.array([2, 1]),
+        stride_per_key_per_rank=[[2]],
+        inverse_indices=(["a"], np.array([[0, 1, 0]])),
+    )
+    bags = {"a": T.JaggedTensor(np.array([5, 6, 7]), lengths=np.array([3]))}
+
+    @jde.nnx.jit
+    def step(model, optimizer, kjt):
+        def loss(model, kjt):
+            out = model(kjt, capacity={"a": 4})["a"]
+            return out.values().sum(), (out.lengths(), out.values())
+
+        (_, seen), grads = jde.nnx.value_and_grad(loss, has_aux=True)(model, kjt)
+        optimizer.update(model, grads)
+        return seen
+
+    before = model(bags)["a"].values()
+    lengths, rows = step(model, optimizer, kjt)
+    assert lengths.tolist() == [2, 1, 1]
+    np.testing.assert_array_equal(rows, before[np.array([0, 1, 2, 0])])
+    uses = np.array([2.0, 1.0, 1.0])[:, None]
+    np.testing.assert_allclose(model(bags)["a"].values(), before - uses, rtol=1e-6)
+    assert model.stats()["t/dropped"] == 1
+    with pytest.raises(ValueError, match="has no key 'a'"):
+        model(kjt, capacity={"b": 4})
+    with pytest.raises(ValueError, match="0 or more"):
+        model(kjt, capacity=-1)
 
 
 def test_ids_of_32_bits():
@@ -369,3 +415,14 @@ def test_routed_batches_train_as_the_plain_loop(kind, devices):
         seen.append(rows)
     for one, two in zip(jax.tree.leaves(wanted), jax.tree.leaves(seen), strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+def test_tables_without_an_optimizer_are_named_once(caplog):
+    """TorchRec's optimizer of all parameters would update their rows, too."""
+    unnamed = T.EmbeddingBagConfig(9, 4, "no_optimizer", feature_names=["a"])
+    named = T.EmbeddingBagConfig(9, 4, "named", feature_names=["b"])
+    (named,) = T.with_optimizer([named], {"*": jde.optim.adam(0.1)})
+    for _ in range(2):
+        T.EmbeddingBagCollection([unnamed, named], rngs=nnx.Rngs(0))
+    (said,) = [r.getMessage() for r in caplog.records if "optimizer" in r.getMessage()]
+    assert "['no_optimizer']" in said and "with_optimizer" in said

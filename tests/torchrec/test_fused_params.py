@@ -207,11 +207,23 @@ def test_regularizations_that_need_more_are_refused():
             T.from_fused_params(adagrad | {"counter_based_regularization": fields})
 
 
-@pytest.mark.parametrize("share", [0.01, 0.7])
-def test_a_share_of_the_cache_that_no_tier_has(share):
-    with pytest.raises(ValueError, match="0.03125 to 0.5 of its rows"):
-        T.from_fused_params({"cache_load_factor": share})
+@pytest.mark.parametrize("share, nearest", [(0.001, 1 / 128), (0.7, 0.5), (0.99, 0.5)])
+def test_a_share_of_the_cache_that_no_tier_has(notes, share, nearest):
+    _, fields = T.from_fused_params({"cache_load_factor": share})
+    assert fields == {"tier": jde.tiers.host(hbm_fraction=nearest)}
+    assert f"cache_load_factor={share}: the nearest of a host tier is" in notes.text
+    coll = jde.Tables([jde.TableConfig("t", 8, 5000, **fields)])
+    rows, _, _ = coll.lookup(coll.init(0), {"t": jde.ids(np.arange(100))})
+    assert rows["t"].shape == (100, 8)
+
+
+def test_all_rows_in_the_cache_need_no_tier():
     assert T.from_fused_params({"cache_load_factor": 1.0})[1] == {}
+    assert T.from_fused_params({"cache_load_factor": 0.01})[1] == {
+        "tier": jde.tiers.host(hbm_fraction=0.01)
+    }
+    with pytest.raises(ValueError, match="above 0"):
+        T.from_fused_params({"cache_load_factor": 0.0})
 
 
 def test_row_wise_states_stay_float32(notes):
@@ -245,9 +257,14 @@ def test_tables_of_fbgemm():
     assert plain.initializer == jde.initializers.uniform(-(50**-0.5), 50**-0.5)
     tiers = [each.tier for each in (cached, plain, managed)]
     host = jde.tiers.host
-    assert tiers == [host(hbm_fraction=0.2), None, host(hbm_fraction=1 / 32)]
-    (one,) = T.tables_from_fbgemm(SPECS[:1], cache_sets=4)
-    assert (one.to_table().tier, one.name) == (host(hbm_rows=128), "t0")
+    assert tiers == [host(hbm_fraction=0.2), None, host(hbm_fraction=1 / 128)]
+    # 32 rows a set, of all tables that are cached together.
+    (one,) = T.tables_from_fbgemm(SPECS[:1], cache_sets=1)
+    assert (one.to_table().tier, one.name) == (host(hbm_fraction=0.32), "t0")
+    for one in T.tables_from_fbgemm(SPECS[:1] * 2, cache_sets=1):
+        assert one.to_table().tier == host(hbm_fraction=0.16)
+    (one,) = T.tables_from_fbgemm(SPECS[:1], cache_sets=4)  # for 128 rows of 100
+    assert one.to_table().tier is None
     (one,) = T.tables_from_fbgemm(SPECS[:1], enforce_hbm=True)
     assert one.to_table().tier is None
     (one,) = T.tables_from_fbgemm(SPECS[:1], pooling_mode=2)

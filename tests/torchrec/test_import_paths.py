@@ -91,6 +91,22 @@ def test_refused_names_say_what_to_use(name):
             exec(f"from jax_dynemb.torchrec{path} import {name}")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from jax_dynemb.torchrec.datasets.criteo import DEFAULT_CAT_NAMES",
+        "from jax_dynemb.torchrec.datasets.random import RandomRecDataset",
+        "from jax_dynemb.torchrec.models.dlrm import DLRM, DLRMTrain",
+        "from jax_dynemb.torchrec.modules.mlp import MLP",
+        "import jax_dynemb.torchrec.modules.crossnet",
+    ],
+)
+def test_modules_of_the_example_package_say_where_it_is(line):
+    with pytest.raises(ModuleNotFoundError, match="examples/torchrec_dlrm"):
+        exec(line)
+    assert not hasattr(T, "datasets") and not hasattr(T.modules, "mlp")
+
+
 def test_every_path_is_a_module():
     for path in sorted(PATHS):
         assert importlib.import_module(f"jax_dynemb.torchrec.{path}").__doc__

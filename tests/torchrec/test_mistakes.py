@@ -197,7 +197,7 @@ MISTAKES = {
         "none of",
     ),
     "bounds": (lambda: T.from_fused_params({"bounds_check_mode": 0}), "out of bounds"),
-    "cache": (lambda: T.from_fused_params({"cache_load_factor": 0.7}), "host tier"),
+    "cache": (lambda: T.from_fused_params({"cache_load_factor": -1}), "above 0"),
     "a typo": (lambda: T.from_fused_params({"lerning_rate": 0.1}), "unknown"),
     "an optimizer": (lambda: T.from_fused_params({"optimizer": "rprop"}), "none of"),
 }

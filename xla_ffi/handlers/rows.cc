@@ -61,8 +61,10 @@ struct Scatter {
     read_slots(reader, attrs, rounds != 0, args);
     reader.expect(args.table.values != nullptr || parts == 2,
                   "of the index part of a tiered table only scores are written");
-    reader.expect(args.table.index != nullptr || ((parts & 2) == 0 && rounds == 0),
-                  "the rows part of a tiered table has neither scores nor stochastic rounding");
+    reader.expect(args.table.index != nullptr || (parts & 2) == 0,
+                  "the rows part of a tiered table has no scores");
+    reader.expect(rounds == 0 || args.table.index != nullptr || args.table.row_keys != nullptr,
+                  "rows that are rounded stochastically come with their keys");
     if ((parts & 1) != 0) args.values = data<float>(reader.next_arg(BufferRule::kRowValues));
     if ((parts & 2) != 0) args.scores = data<uint64_t>(reader.next_arg(BufferRule::kRowScores));
     for (int s = 0; s < args.table.num_states; ++s) {

@@ -65,8 +65,6 @@ struct Update : Loop {
       reader.expect(kind < Loop::kKinds, "update_any has the optimizer");
       reader.expect(Loop::kHalfStates || args.tables[t].half_states == 0,
                     "update_any has states of 16 bits");
-      reader.expect(args.tables[t].index != nullptr || args.tables[t].rounds_stochastically == 0,
-                    "the rows of a tiered table are not rounded stochastically");
     }
     read_gradients(reader, features_of(features, args), true);
   }

@@ -114,7 +114,7 @@ def make_cached_ssd_store_options(
         )
     tier = ssd(
         rank_path(persistent_path),
-        hbm_gigabytes=_gigabytes(cache_budget_mb),
+        hbm_gigabytes=_gigabytes(cache_budget_mb, jax.local_device_count()),
         host_gigabytes=_gigabytes(host_cache_budget_mb, devices=1) or None,
     )
     return StoreOptions(None if capacity is None else int(capacity), tier)

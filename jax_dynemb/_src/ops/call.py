@@ -158,8 +158,10 @@ def table_arrays(
 
 def _taken(table: TableSpec, members: Sequence[str]) -> list[str]:
     """The members that a call takes of a table, in the order of the handlers."""
+    keyless = table.part == "rows" and table.rounding != "stochastic"
     lacking = {
-        {"index": "values", "rows": "index"}.get(table.part),
+        "values" if table.part == "index" else None,
+        "index" if keyless else None,
         None if table.takes_sketch else "sketch",
         None if table.ring_size else "removed",
         None if table.part == "index" and table.ring_rows else "departed",

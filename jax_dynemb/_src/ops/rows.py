@@ -16,9 +16,10 @@ from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.kept_jit import kept_jit
 from jax_dynemb._src.ops.bucket_rows import given_of_index, scores_of_index
 from jax_dynemb._src.ops.call import OF_REMOVAL, Call
+from jax_dynemb._src.ops.row_keys import keys_of_slots, with_index_of, with_row_keys
 from jax_dynemb._src.ops.state import TableState
 from jax_dynemb._src.ops.tier_records import after_reading, gather_rows
-from jax_dynemb._src.ops.tier_state import index_part, rows_part
+from jax_dynemb._src.ops.tier_state import index_part, rounds_in_tier, rows_part
 from jax_dynemb._src.ops.tiers import in_rounds, index_state, with_index
 from jax_dynemb._src.spec import TableSpec
 
@@ -132,7 +133,7 @@ def scatter(
     slots = _checked_slots(table, slots)
     given = _checked_rows(table, slots.shape[0], rows)
     if table.tier is not None:
-        return _scatter_tiered(table, state, slots, given, last_wins)
+        return _scatter_tiered(table, state, slots, given, last_wins, rounds)
     names = ("values", "scores", *table.states)
     parts = sum(1 << i for i, name in enumerate(names) if name in rows)
     rounds = rounds and table.rounding == "stochastic"
@@ -149,13 +150,14 @@ def scatter(
 
 
 # One program for all calls outside of jit, where a loop is else compiled again.
-@kept_jit(0, 4, inline=True)
+@kept_jit(0, 4, 5, inline=True)
 def _scatter_tiered(
     table: TableSpec,
     state: TableState,
     slots: jax.Array,
     given: dict[str, jax.Array],
     last_wins: bool,
+    rounds: bool,
 ) -> TableState:
     if "scores" in given:
         scores = {"scores": given.pop("scores")}
@@ -165,13 +167,19 @@ def _scatter_tiered(
         state = with_index(state, index)
     if not given:
         return state
-    part, name = rows_part(table), table.state_name
+    rounds = rounds and rounds_in_tier(table)
+    part, name = rows_part(table, rounds=rounds), table.state_name
+    keys = [keys_of_slots(state.index, slots)] if rounds else []
 
     def body(
         rows: Mapping[str, TableState], places: dict[str, list[jax.Array]]
     ) -> dict[str, TableState]:
         (own,) = places[table.name]
-        return {name: scatter(part, rows[name], own, given, last_wins=last_wins)}
+        keyed = with_row_keys(table, rows, [own], keys) if rounds else rows
+        written = scatter(
+            part, keyed[name], own, given, last_wins=last_wins, rounds=rounds
+        )
+        return with_index_of(table, {name: written}, rows)
 
     return in_rounds([table], {name: state}, {table.name: [slots]}, None, body)[name]
 

@@ -93,13 +93,28 @@ def index_part(table: TableSpec) -> TableSpec:
     )
 
 
-def rows_part(table: TableSpec) -> TableSpec:
-    """Makes the spec of the rows in device memory: a table without an index."""
+def rows_part(table: TableSpec, *, rounds: bool = False) -> TableSpec:
+    """Makes the spec of the rows in device memory: a table without an index.
+
+    With ``rounds`` a call rounds them as the table says, and takes their keys in place
+    of an index (ops/row_keys.py); else to nearest.
+    """
     capacity = _ffi.constants()["bucket_capacity"]
     buckets = -(-table.device_rows // capacity)
     return dataclasses.replace(
-        table, part="rows", tier=None, ring_rows=0, num_buckets=buckets, shards=1
+        table,
+        part="rows",
+        tier=None,
+        ring_rows=0,
+        num_buckets=buckets,
+        shards=1,
+        rounding=table.rounding if rounds else "nearest",
     )
+
+
+def rounds_in_tier(table: TableSpec) -> bool:
+    """Whether updates of a table need the keys of its rows in device memory."""
+    return table.tier is not None and table.rounding == "stochastic"
 
 
 def empty_tier(table: TableSpec) -> TierState:

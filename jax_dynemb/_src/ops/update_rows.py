@@ -17,10 +17,11 @@ from jax_dynemb._src.ops.attributes import feature_attribute
 from jax_dynemb._src.ops.call import ALL, Call
 from jax_dynemb._src.ops.call_batches import Indices, call_batches, rows_of
 from jax_dynemb._src.ops.residual import FeatureGradient
+from jax_dynemb._src.ops.row_keys import with_index_of, with_row_keys
 from jax_dynemb._src.ops.row_views import RowBuffers, States, feature_fields, waves
 from jax_dynemb._src.ops.stamps import StampsOf
 from jax_dynemb._src.ops.state import TableState
-from jax_dynemb._src.ops.tier_state import rows_part
+from jax_dynemb._src.ops.tier_state import rounds_in_tier, rows_part
 from jax_dynemb._src.ops.tiers import fetch, in_rounds, send_home, takes_one_round
 from jax_dynemb._src.spec import TableSpec
 
@@ -112,8 +113,16 @@ def update(
         chosen = [tables[i] for i in some]
         own = {table.name for table in chosen}
         mine = _placed([f for f in features if f.layout.table in own], places)
-        parts = [t if t.tier is None else rows_part(t) for t in chosen]
-        return _updates(parts, states, mine, rows_of(hyper, some), stamps)
+        parts = [t if t.tier is None else rows_part(t, rounds=True) for t in chosen]
+        rounded = [table for table in chosen if rounds_in_tier(table)]
+        keyed = states
+        for table in rounded:
+            name = table.name
+            keyed = with_row_keys(table, keyed, places[name], ids[name])
+        new = _updates(parts, keyed, mine, rows_of(hyper, some), stamps)
+        for table in rounded:
+            new = with_index_of(table, new, states)
+        return new
 
     fetched, places = fetch(short, states, slots, ids) if short else ({}, {})
     ready = {table.state_name: fetched[table.name].state for table in short}

@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import jax
-
 from jax_dynemb._src.is_whole import is_whole
 from jax_dynemb._src.kind_of import kind_of
 from jax_dynemb._src.stores import Store
@@ -95,8 +93,10 @@ def _check(coll: Tables, depth: int, waiting_megabytes: float) -> None:
             "No table has a store below it. Give one tier=jde.tiers.ssd(path), or "
             "iterate over the batches themselves."
         )
-    if jax.process_count() > 1:
+    if coll.hash_engine.layout.spans_processes:
         raise NotImplementedError(
-            "jde.tiers.ahead serves the devices of one process. Train the tables with "
-            "stores in one process."
+            "jde.tiers.ahead serves the devices of one process, and these tables lie "
+            "on several. Give each process tables of its own devices, such as "
+            "mesh=jax.make_mesh((n,), ('data',), devices=jax.local_devices()), and a "
+            "store of its own."
         )

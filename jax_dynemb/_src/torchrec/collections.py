@@ -19,7 +19,13 @@ from jax_dynemb._src.engines import StatsFuture
 from jax_dynemb._src.jagged import split_weights
 from jax_dynemb._src.torchrec.config_lists import shown_configs, tables_of
 from jax_dynemb._src.torchrec.configs import EmbeddingBagConfig, EmbeddingConfig, Table
-from jax_dynemb._src.torchrec.examples import inverse_of, of_examples
+from jax_dynemb._src.torchrec.examples import (
+    Bags,
+    Rooms,
+    inverse_of,
+    of_examples,
+    room_of,
+)
 from jax_dynemb._src.torchrec.jagged_tensor import JaggedTensor
 from jax_dynemb._src.torchrec.keyed_jagged_tensor import KeyedJaggedTensor
 from jax_dynemb._src.torchrec.keyed_tensor import KeyedTensor
@@ -77,10 +83,13 @@ class _Counting:
     def _count(self, features: Features, train: bool) -> None:
         dropped = dropped_of(self.routes, features)
         if dropped is not None and train:
-            before = self.dropped.get_value()
-            total = before + dropped
-            most = jnp.uint32(2**32 - 1)  # a count that is full stays full
-            self.dropped.set_value(jnp.where(total < before, most, total))
+            self._add_dropped(dropped)
+
+    def _add_dropped(self, dropped: jax.Array) -> None:
+        before = self.dropped.get_value()
+        total = before + dropped
+        most = jnp.uint32(2**32 - 1)  # a count that is full stays full
+        self.dropped.set_value(jnp.where(total < before, most, total))
 
     def _stats_future(self) -> StatsFuture:
         """Adds ``"<table>/dropped"``: entries that had no room."""
@@ -371,6 +380,7 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
         insert: bool = True,
         touch: bool | None = None,
         train: bool | None = None,
+        capacity: Rooms = None,
     ) -> dict[str, JaggedTensor]:
         """Looks up the rows of every feature.
 
@@ -386,6 +396,10 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
             False in evaluation, where scores, counts and now are for True only.
           train: True inserts unseen ids; False reads only. Default: True until
             ``model.eval()``.
+          capacity: static, for ``inverse_indices``: the entries that each key has room
+            for over all examples, an int or a dict by feature. Those beyond are
+            dropped from the last examples; ``<table>/dropped`` of ``stats()`` counts
+            them. None: as many as there are, outside of jit.
 
         Returns:
           By key the rows, [entries, dim], in the bags of the input. Of a variable
@@ -395,7 +409,9 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
         Raises:
           KeyError: a feature is missing.
           TypeError: a dict of something else than JaggedTensors. Or a variable batch
-            with ``inverse_indices`` under jit, where the number of rows is data.
+            with ``inverse_indices`` under jit without ``capacity``, where the number
+            of rows is data.
+          ValueError: ``capacity`` lacks a feature, or is below 0.
         """
         given, sent = split_routed(features)
         ids, bags = self._inputs(given)
@@ -405,15 +421,19 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
         batch = ids if sent is None else sent
         flags = numbers[0], train, numbers[1], now, insert, touch
         rows = self._lookup(batch, None, *flags)
-        out = OrderedDict()  # jit keeps its order
+        out, lost = OrderedDict(), []  # jit keeps its order
         for route in self.routes:
             jt = bags[route.feature]
             indices = ids_as_weights(jt) if self._need_indices else None
-            bags_of_key = rows[route.alias], jt.lengths(), indices
+            own, dropped = Bags(rows[route.alias], jt.lengths(), indices), 0
             inverse = inverse_of(given, route.feature)
             if inverse is not None:
-                bags_of_key = of_examples(*bags_of_key, inverse)
-            out[route.alias] = JaggedTensor._of(*bags_of_key)
+                room = room_of(capacity, route.feature)
+                own, dropped = of_examples(own, inverse, room)
+            lost.append(dropped)
+            out[route.alias] = JaggedTensor._of(*own)
+        if train and not all(isinstance(each, int) for each in lost):
+            self._add_dropped(jnp.stack([jnp.uint32(each) for each in lost]))
         return out
 
     def route(  # pyright: ignore[reportIncompatibleMethodOverride]

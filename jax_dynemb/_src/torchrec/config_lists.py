@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,9 @@ from jax_dynemb._src import tt
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.row_formats import dtype_name
 from jax_dynemb._src.torchrec.configs import NAMES_OF_DTYPES, Config, PoolingType, Table
+
+_log = logging.getLogger("jax_dynemb.torchrec")
+_told: set[str] = set()  # tables that have been named
 
 
 def as_tables(tables: Iterable[Table]) -> tuple[TableConfig | tt.TTConfig, ...]:
@@ -90,6 +94,7 @@ def tables_of(
     """
     tables = list(tables) if isinstance(tables, Iterator) else tables
     made = as_tables(tables)
+    _tell_unnamed(tables)
     if mesh is None or plan is not None:
         return made
     axes = (
@@ -100,6 +105,24 @@ def tables_of(
         _with_buckets(table, shards) if isinstance(given, Config) else table
         for given, table in zip(tables, made, strict=True)
     )
+
+
+def _tell_unnamed(tables: Iterable[Table]) -> None:
+    """Logs once which tables have no optimizer: torch's would have updated them too."""
+    configs = [table for table in tables if isinstance(table, Config)]
+    unnamed = [
+        config.name
+        for config in configs
+        if config.optimizer is None and "optimizer" not in (config.table_fields or {})
+    ]
+    if new := [name for name in unnamed if name not in _told]:
+        _told.update(new)
+        _log.warning(
+            "Tables %s have no optimizer, so jde.optim.sgd(0.01) updates their rows; "
+            "an optimizer of optax updates dense parameters only. Write tables = "
+            "with_optimizer(tables, {'*': jde.optim.adam(0.001)}).",
+            new,
+        )
 
 
 def _with_buckets(table: Any, shards: int) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from jax_dynemb._src.host_tier import hbm_shares
 from jax_dynemb._src.torchrec.configs import EmbeddingBagConfig, EmbeddingConfig
 from jax_dynemb._src.torchrec.fused_names import MAPPED, plain
-from jax_dynemb._src.torchrec.fused_params import from_fused_params, tier_of_share
+from jax_dynemb._src.torchrec.fused_params import WAYS, from_fused_params, tier_of_share
 
 _LOCATIONS = ("device", "managed", "managed_caching", "host", "mtia")
 
@@ -60,11 +60,12 @@ def tables_from_fbgemm(
     pooling = fields.pop("pooling", "sum")
     kind = EmbeddingBagConfig if pooling else EmbeddingConfig
     more = {"pooling": pooling.upper()} if pooling else {}
-    cache = fields.pop("tier", None)
+    fields.pop("tier", None)
+    share = _cached_share(embedding_specs, arguments)
     configs = []
     for t, (rows, dim, *place) in enumerate(embedding_specs):
         features = [f"f{f}" for f, table in enumerate(of_features) if table == t]
-        tier = _tier(place[0], arguments, cache) if place else {}
+        tier = _tier(place[0], arguments, share) if place else {}
         configs.append(
             kind(
                 rows,
@@ -79,20 +80,28 @@ def tables_from_fbgemm(
     return tuple(configs)
 
 
-def _tier(location: Any, arguments: Any, cache: Any) -> dict[str, Any]:
-    """Returns where the rows of a location lie, if not on the device."""
-    where = plain(location)
-    names = dict(enumerate(_LOCATIONS))
-    if (where := names.get(where, where)) not in _LOCATIONS:
+def _location(given: Any) -> str:
+    """Returns the name of a location, which FBGEMM's enum numbers."""
+    where = plain(given)
+    where = dict(enumerate(_LOCATIONS)).get(where, where)
+    if where not in _LOCATIONS:
         raise ValueError(
-            f"the location of a table is one of {list(_LOCATIONS)}, not {location!r}."
+            f"the location of a table is one of {list(_LOCATIONS)}, not {given!r}."
         )
+    return where
+
+
+def _cached_share(specs: Sequence[tuple[Any, ...]], arguments: Any) -> float:
+    """Returns the share of rows in a cache, which all tables that are cached share."""
+    if not (sets := arguments.get("cache_sets")):
+        return arguments.get("cache_load_factor", MAPPED["cache_load_factor"][0])
+    cached = [s[0] for s in specs if s[2:] and _location(s[2]) == "managed_caching"]
+    return WAYS * sets / max(1, sum(cached))
+
+
+def _tier(location: Any, arguments: Any, share: float) -> dict[str, Any]:
+    """Returns where the rows of a location lie, if not on the device."""
+    where = _location(location)
     if arguments.get("enforce_hbm") or where not in ("managed", "managed_caching"):
         return {}
-    if where == "managed":
-        return tier_of_share(hbm_shares()[0])
-    if cache is not None:
-        return {"tier": cache}
-    return tier_of_share(
-        arguments.get("cache_load_factor", MAPPED["cache_load_factor"][0])
-    )
+    return tier_of_share(hbm_shares()[0] if where == "managed" else share)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jax_dynemb._src import optim
-from jax_dynemb._src.host_tier import HostTier, hbm_shares, host
+from jax_dynemb._src.host_tier import HostTier, host, nearest_share
 from jax_dynemb._src.torchrec.fused_decay import (
     DEFINITIONS,
     decay_of,
@@ -53,7 +53,7 @@ _OPTIMIZERS = {
 _ARGUMENTS = {"beta1": "b1", "beta2": "b2", "ema_beta": "decay"}
 _POOLINGS = ("sum", "mean", "none")
 _DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-_WAYS = 32  # rows of a set in FBGEMM's cache on NVIDIA's devices
+WAYS = 32  # rows of a set in FBGEMM's cache on NVIDIA's devices
 _ENABLED = {"use_rowwise_bias_correction": False, "use_writeback_bwd_prehook": False}
 
 
@@ -193,7 +193,7 @@ def _tier(given: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("enforce_hbm"):
         return fields  # all rows lie on the device
     if sets := given.get("cache_sets"):
-        return fields | {"tier": host(hbm_rows=_WAYS * sets)}
+        return fields | {"tier": host(hbm_rows=WAYS * sets)}
     share = given.get("cache_load_factor")
     if is_one_of(share, MAPPED["cache_load_factor"]):
         return fields  # FBGEMM reads its default for tables in host memory alone
@@ -203,19 +203,23 @@ def _tier(given: Mapping[str, Any]) -> dict[str, Any]:
 def tier_of_share(share: Any) -> dict[str, HostTier]:
     """Returns the field of a table whose rows are cached on the device.
 
+    A share that no tier has becomes the nearest one, with a note; of 1 all rows lie on
+    the device.
+
     Raises:
-      ValueError: a share that no tier has.
+      ValueError: the share is not above 0.
     """
-    least, most = hbm_shares()
+    if not share > 0:
+        raise ValueError(
+            f"fused_params: cache_load_factor must be above 0, not {share!r}: it is "
+            "the share of rows on the device. Write 1 for all of them."
+        )
     if share >= 1:
         return {}
-    if not least <= share <= most:
-        raise ValueError(
-            f"fused_params: cache_load_factor={share!r} is refused: a host tier has "
-            f"{least} to {most} of its rows on the device. Write one of these, or 1 "
-            "for all rows on the device."
-        )
-    return {"tier": host(hbm_fraction=share)}
+    nearest = nearest_share(share)
+    if nearest != share:
+        note(f"cache_load_factor={share!r}", f"the nearest of a host tier is {nearest}")
+    return {"tier": host(hbm_fraction=nearest)}
 
 
 def _state_dtypes(given: Mapping[str, Any], optimizer: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ _PACKAGE = "jax_dynemb.torchrec"
 PATHS = {
     "distributed": (
         *("comm", "embedding", "embedding_types", "embeddingbag", "fused_embedding"),
+        *("fbgemm_qcomm_codec", "quant_embedding", "quant_embeddingbag"),
         *("fused_embeddingbag", "model_parallel", "model_tracker", "sharding_plan"),
         *("model_tracker.model_delta_tracker", "planner", "planner.enumerators"),
         *("planner.partitioners", "planner.planners", "planner.proposers"),
@@ -30,7 +31,7 @@ PATHS = {
         *("planner.storage_reservations", "planner.utils", "train_pipeline"),
         *("train_pipeline.train_pipelines", "train_pipeline.utils", "types", "utils"),
     ),
-    "inference": ("modules",),
+    "inference": ("modules", "state_dict_transform"),
     "metrics": (
         *("auc", "auprc", "calibration", "ctr", "mae", "metric_module", "mse", "ndcg"),
         *("metrics_config", "ne", "rec_metric", "throughput"),
@@ -42,12 +43,27 @@ PATHS = {
         *("mc_embedding_modules", "mc_modules", "regroup"),
     ),
     "optim": (
-        *("apply_optimizer_in_backward", "clipping", "fused", "keyed", "optimizers"),
-        *("rowwise_adagrad", "warmup"),
+        *("apply_optimizer_in_backward", "apply_overlapped_optimizer", "clipping"),
+        *("fused", "keyed", "optimizers", "rowwise_adagrad", "warmup"),
     ),
     "quant": ("embedding_modules",),
     "sparse": ("jagged_tensor", "jagged_tensor_validator"),
     "types": (),
+}
+# Modules of TorchRec that are no part of this layer, and where their classes are.
+_LAYERS = "write the layers in Flax; MLP and the arches of DLRM are in {}."
+_BATCHES = "Batch, RandomRecDataset and the names of Criteo's columns are in {}."
+_FOLDER = "examples/torchrec_dlrm of jax_dynemb's repository, a folder to copy"
+ELSEWHERE = {
+    "datasets": _BATCHES.format(_FOLDER),
+    "models": f"DLRM, DLRMTrain and their arches are in {_FOLDER}.",
+    **dict.fromkeys(
+        [
+            f"modules.{name}"
+            for name in ("activation", "crossnet", "deepfm", "mlp", "normalization")
+        ],
+        _LAYERS.format(_FOLDER),
+    ),
 }
 _ALL = {f"{top}.{path}" for top, paths in PATHS.items() for path in paths} | set(PATHS)
 
@@ -70,11 +86,17 @@ def member(module: str, name: str) -> Any:
         return package[name]
     if name in NAMES:
         raise AttributeError(_refusal(name))
+    if path in ELSEWHERE:
+        raise AttributeError(_absence(path))
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
 
 def _refusal(name: str) -> str:
     return f"jde.torchrec.{name} is refused: {NAMES[name]}"
+
+
+def _absence(path: str) -> str:
+    return f"jde.torchrec has no module {path}: {ELSEWHERE[path]}"
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -86,8 +108,11 @@ class _Finder(MetaPathFinder, Loader):
         below, _, name = fullname.rpartition(".")
         if not f"{fullname}.".startswith(f"{_PACKAGE}."):
             return None
-        if fullname.removeprefix(f"{_PACKAGE}.") in _ALL:
+        where = fullname.removeprefix(f"{_PACKAGE}.")
+        if where in _ALL:
             return ModuleSpec(fullname, self, is_package=True)
+        if where in ELSEWHERE:
+            raise ModuleNotFoundError(_absence(where), name=fullname)
         if below and name in NAMES:
             raise ImportError(_refusal(name), name=fullname)
         return None

@@ -12,6 +12,8 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "ShardedTensor",
         "sharded_model_copy",
         "get_unsharded_module_names",
+        "shard",
+        "shard_modules",
     ),
     "no wrapper shards a model: give mesh=... to the collection. An axis left out of "
     "axis=... replicates.": ("DMPCollection",),
@@ -27,6 +29,8 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "get_default_sharders",
         "sharder_name",
     ),
+    "give exchange_dtype='bfloat16' to the collection, for rows and gradients between "
+    "devices.": ("CommType", "QCommsConfig", "get_qcomm_codecs_registry"),
     "no cache and no key-value store is behind a shard: give tier=jde.tiers.host(...) "
     "to to_table.": ("CacheAlgorithm", "CacheParams", "KeyValueParams"),
     "write jde.optim.adagrad(...) and its like, or the name as a str in "
@@ -84,6 +88,7 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "apply_overlapped_optimizer",
         "FusedOptimizer",
         "FusedOptimizerModule",
+        "fuse_embedding_optimizer",
     ),
     "write jde.nnx.Optimizer(model, optax.adagrad(0.1)): it updates the parameters by "
     "optax, and rows by the optimizer of their table. Clipping is "
@@ -128,6 +133,12 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "quantize_inference_model",
         "shard_quant_model",
     ),
+    "jde.export.program writes what serves a model in one file.": (
+        "PredictFactory",
+        "PredictModule",
+    ),
+    "load_torch_state_dict(module, state_dict) fills the tables, whatever their "
+    "mesh.": ("state_dict_gather", "state_dict_to_device"),
     "a dynamic table remaps nothing, and its capacity takes the place of zch_size: "
     "from_managed_collision(params) gives the fields of the table.": (
         "ManagedCollisionModule",

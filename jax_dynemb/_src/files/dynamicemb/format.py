@@ -64,9 +64,9 @@ OPTIMIZERS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
             "lr": "learning_rate",
             "learning_rate_power": "lr_power",
             "ftrl_beta": "beta",
-            "l1": "l1",
-            "l2": "l2",
             "initial_accumulator_value": "initial_accumulator_value",
+            "l1_reg": "l1",
+            "l2_reg": "l2",
         },
     ),
     "rowwise_adagrad": (
