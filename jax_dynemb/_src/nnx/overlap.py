@@ -38,8 +38,8 @@ def overlap(
 ) -> Overlap:
     """Iterates over batches; rows of the next one move while a step computes.
 
-    Of tables with a tier, rows that the next batch needs come to device memory under
-    the dense part of a step, between lookup and update. Results are those of the plain
+    Of tables with a tier, rows that the next batch needs come to device memory between
+    the lookup and the update of a step. Results are those of the plain
     loop, bit for bit. The step is a function of ``jde.nnx.jit`` that is called
     with the model and uses ``jde.nnx.value_and_grad``. A thread has the next batches
     ready, as ``jde.pipeline.prefetch``. Above a store it also brings rows from there,
