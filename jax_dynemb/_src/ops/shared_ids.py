@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ids, and slots, of several features one after the other in one array.
 
-A call then has one operand for all of them, which nobody has to cut by feature.
+A call then has one operand for all of them, and no operation cuts it by feature.
 """
 
 from __future__ import annotations
