@@ -5,6 +5,8 @@
 #include "xla_ffi/features.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "xla_ffi/limits.h"
 
@@ -35,6 +37,93 @@ int64_t const* rows_fields(CallFeatures const& call, int32_t f) {
 int32_t dim_of(CallFeatures const& call, FeatureRef const& feature) {
   return call.tables[feature.table].dim;
 }
+
+}  // namespace
+
+void set_ids(BufferReader& reader, BufferRule rule, FeatureRef& feature) {
+  auto const ids = reader.next_arg(rule);
+  feature.ids = ids.untyped_data();
+  feature.num_ids = dimension(ids, 0);
+  feature.id_type = id_type_of(ids);
+}
+
+namespace {
+
+bool has_uses(int64_t const* fields) { return fields[kFeatureHasUses] % 2 != 0; }
+
+// How many ids of a feature lie in the array that features share; 0: they have an array of their
+// own.
+int64_t count_shared(int64_t const* fields) { return fields[kFeatureHasUses] / 2; }
+
+// An array in which features have numbers one after the other. It comes with the first of them.
+class SharedArray {
+ public:
+  explicit SharedArray(BufferReader& reader) : reader_(reader) {}
+
+  // The next `count` numbers; null after a mistake.
+  template <class T, class Next>
+  T* take(int64_t count, int64_t words, Next const& next) {
+    if (!array_) {
+      reader_.sizes().forget(kElements);
+      array_.emplace(next());
+    }
+    auto const begin = begin_;
+    begin_ += count;
+    reader_.sizes().set(kNumIds, count);
+    auto const fits = begin_ <= dimension(*array_, 0);
+    if (!reader_.expect(fits, "features have more ids than the array that they share")) {
+      return nullptr;
+    }
+    return data<T>(*array_) + begin * words;
+  }
+
+ private:
+  BufferReader& reader_;
+  std::optional<ffi::AnyBuffer> array_;
+  int64_t begin_ = 0;
+};
+
+// The ids and slots of the features of a call: in arrays of their own or in shared ones.
+class IdArrays {
+ public:
+  explicit IdArrays(BufferReader& reader) : reader_(reader), ids_(reader), slots_(reader) {}
+
+  void set_ids(int64_t const* fields, FeatureRef& feature) {
+    auto const count = count_shared(fields);
+    if (count == 0) return dynemb::set_ids(reader_, BufferRule::kIds, feature);
+    feature.ids =
+        ids_.take<uint32_t>(count, 2, [this] { return reader_.next_arg(BufferRule::kSharedIds); });
+    feature.num_ids = count;
+    feature.id_type = IdType::k64;
+  }
+
+  // Slots that the call reads; they tell how many ids there are, where it has no ids.
+  void set_slots(int64_t const* fields, FeatureRef& feature) {
+    auto const slots = take(fields, [this](auto rule) { return reader_.next_arg(rule); });
+    feature.slots = slots.first;
+    feature.num_ids = slots.second;
+  }
+
+  int32_t* slots_to_write(int64_t const* fields) {
+    return take(fields, [this](auto rule) { return reader_.next_ret(rule); }).first;
+  }
+
+ private:
+  // Slots, and how many they are.
+  template <class Next>
+  std::pair<int32_t*, int64_t> take(int64_t const* fields, Next const& next) {
+    auto const count = count_shared(fields);
+    if (count == 0) {
+      auto const slots = next(BufferRule::kSlots);
+      return {data<int32_t>(slots), dimension(slots, 0)};
+    }
+    auto const shared = [&next] { return next(BufferRule::kSharedSlots); };
+    return {slots_.take<int32_t>(count, 1, shared), count};
+  }
+
+  BufferReader& reader_;
+  SharedArray ids_, slots_;
+};
 
 // What the attributes say of a feature, not its buffers.
 FeatureRef describe_feature(int64_t const* fields) {
@@ -89,9 +178,8 @@ void set_bags(BufferReader& reader, int64_t const* fields, FeatureRef& feature) 
 // A training lookup has uses after offsets and weights, where ids stand for several.
 void set_uses(BufferReader& reader, CallFeatures const& call, int32_t f) {
   if (call.uses == nullptr) return;
-  auto const has = fields_of(call, f)[kFeatureHasUses] != 0;
   call.uses[f] = nullptr;
-  if (!has) return;
+  if (!has_uses(fields_of(call, f))) return;
   auto const uses = reader.next_arg(BufferRule::kUses);
   call.uses[f] = data<uint32_t>(uses);
   auto const& table = call.tables[call.features[f].table];
@@ -114,22 +202,11 @@ void check_ids(BufferReader& reader, CallFeatures const& call) {
   reader.expect(total <= kMostIds, "a call has at most 2^30 - 1 ids");
 }
 
-}  // namespace
-
-void set_ids(BufferReader& reader, BufferRule rule, FeatureRef& feature) {
-  auto const ids = reader.next_arg(rule);
-  feature.ids = ids.untyped_data();
-  feature.num_ids = dimension(ids, 0);
-  feature.id_type = id_type_of(ids);
-}
-
-namespace {
-
 // Reads ids and bags of a feature of a lookup. Returns false if the call has failed.
-bool begin_lookup(BufferReader& reader, CallFeatures const& call, int32_t f) {
+bool begin_lookup(BufferReader& reader, IdArrays& ids, CallFeatures const& call, int32_t f) {
   if (!begin_feature(reader, call, f)) return false;
   auto& feature = call.features[f];
-  set_ids(reader, BufferRule::kIds, feature);
+  ids.set_ids(fields_of(call, f), feature);
   count_bags(reader, feature);
   set_bags(reader, fields_of(call, f), feature);
   return true;
@@ -145,12 +222,13 @@ void set_result_rows(BufferReader& reader, RowArrays& arrays, CallFeatures const
 
 void read_lookups(BufferReader& reader, CallFeatures const& call, bool trains) {
   RowArrays arrays(reader);
+  IdArrays ids(reader);
   for (int32_t f = 0; f < call.num_features; ++f) {
-    if (!begin_lookup(reader, call, f)) return;
+    if (!begin_lookup(reader, ids, call, f)) return;
     auto& feature = call.features[f];
     set_uses(reader, call, f);
     if (feature.pooling != Pooling::kNoRows) set_result_rows(reader, arrays, call, f);
-    feature.slots = data<int32_t>(reader.next_ret(BufferRule::kSlots));
+    feature.slots = ids.slots_to_write(fields_of(call, f));
     if (trains && feature.pooling == Pooling::kMean) {
       feature.scale = data<float>(reader.next_ret(BufferRule::kScale));
     }
@@ -170,10 +248,11 @@ void check_index_parts(BufferReader& reader, CallFeatures const& call) {
 
 void read_tier_rows(BufferReader& reader, CallFeatures const& call) {
   RowArrays arrays(reader);
+  IdArrays ids(reader);
   for (int32_t f = 0; f < call.num_features; ++f) {
-    if (!begin_lookup(reader, call, f)) return;
+    if (!begin_lookup(reader, ids, call, f)) return;
     auto& feature = call.features[f];
-    feature.slots = data<int32_t>(reader.next_arg(BufferRule::kSlots));
+    ids.set_slots(fields_of(call, f), feature);
     reader.expect(feature.pooling != Pooling::kNoRows, "tier_rows returns rows");
     set_result_rows(reader, arrays, call, f);
     if (feature.pooling == Pooling::kMean) {
@@ -185,13 +264,12 @@ void read_tier_rows(BufferReader& reader, CallFeatures const& call) {
 
 void read_gradients(BufferReader& reader, CallFeatures const& call, bool with_ids) {
   RowArrays arrays(reader);
+  IdArrays ids(reader);
   for (int32_t f = 0; f < call.num_features; ++f) {
     if (!begin_feature(reader, call, f)) return;
     auto& feature = call.features[f];
-    if (with_ids) set_ids(reader, BufferRule::kIds, feature);
-    auto const slots = reader.next_arg(BufferRule::kSlots);
-    feature.slots = data<int32_t>(slots);
-    feature.num_ids = static_cast<int64_t>(slots.element_count());
+    if (with_ids) ids.set_ids(fields_of(call, f), feature);
+    ids.set_slots(fields_of(call, f), feature);
     count_bags(reader, feature);
     auto const* const fields = rows_fields(call, f);
     auto const gradients = arrays.operand(fields);

@@ -67,6 +67,7 @@ enum class BufferRule : int32_t {
   kHyper,
   kAnyHyper,
   kIds,
+  kSharedIds,
   kPairs,  // ids as pairs of words only
   kOffsets,
   kWeights,
@@ -76,6 +77,7 @@ enum class BufferRule : int32_t {
   kGradients,
   kSharedGradients,
   kSlots,
+  kSharedSlots,
   kScale,
   kUniqueSlots,
   kRowGradients,

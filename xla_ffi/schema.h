@@ -72,7 +72,7 @@ enum FeatureField : int32_t {
   kFeaturePooling,
   kFeatureBagSize,     // 0: offsets are given
   kFeatureHasWeights,  //
-  kFeatureHasUses,     //
+  kFeatureHasUses,     // and twice the ids that lie in an array of several features, see below
   kFeatureRows,        // RowsField
   kNumFeatureFields = kFeatureRows + kNumRowsFields
 };
@@ -117,6 +117,10 @@ enum PartField : int32_t {
 //   update_any, reduce  as update
 //   sum_rows  as update, without ids; slots are the numbers of groups. If attribute "ordered" is 1,
 //             there is one feature, and then: ranks, positions (the slots in order)
+// Ids, and slots, of features may lie one after the other in an array that they share:
+// kFeatureHasUses says how many are a feature's. Each of the two arrays comes with the first
+// feature that has some. Other features have arrays of their own.
+//
 // count_rule and erase_rule are about one table, with an attribute "fields" of core/rule.h.
 //   in: rule, [norms]   out: bins of count_rule, removed of erase_rule
 // decay   in: factor

@@ -60,7 +60,6 @@ from jax_dynemb._src.ops.residual import FeatureResidual as FeatureResidual
 from jax_dynemb._src.ops.residual import Residual as Residual
 from jax_dynemb._src.ops.residual import check_residual as check_residual
 from jax_dynemb._src.ops.residual import join_gradient as join_gradient
-from jax_dynemb._src.ops.residual import make_residual as make_residual
 from jax_dynemb._src.ops.route import RouteTable as RouteTable
 from jax_dynemb._src.ops.route import route as route
 from jax_dynemb._src.ops.row_views import RowView as RowView
@@ -74,6 +73,8 @@ from jax_dynemb._src.ops.rules import count_rule as count_rule
 from jax_dynemb._src.ops.rules import decay as decay
 from jax_dynemb._src.ops.rules import erase_rule as erase_rule
 from jax_dynemb._src.ops.rules import rule_fields as rule_fields
+from jax_dynemb._src.ops.shared_ids import joined as joined
+from jax_dynemb._src.ops.shared_ids import slots_of_all as slots_of_all
 from jax_dynemb._src.ops.sizes import is_at_most as is_at_most
 from jax_dynemb._src.ops.sizes import is_symbolic as is_symbolic
 from jax_dynemb._src.ops.sizes import largest as largest

@@ -132,7 +132,7 @@ class Call:
         """Computes the scratch of the largest batch; symbolic sizes share one."""
         buckets = [table.local_buckets for table in self._tables]
         dims = [table.dim for table in self._tables]
-        most = [largest(ids) for ids in self._num_ids]
+        most = [n if isinstance(n, int) else largest(n) for n in self._num_ids]
         open_ended = [n for n, m in zip(self._num_ids, most, strict=True) if m is None]
         ids = [_ANY_BATCH if m is None else m for m in most]
         nbytes = _ffi.scratch_bytes(self._op, buckets, dims, ids)

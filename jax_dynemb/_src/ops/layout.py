@@ -108,6 +108,9 @@ class FeatureInput:
     malformed: jax.Array | None = None
     # uint32[num_ids], how many ids each one stands for; None: one.
     uses: jax.Array | None = None
+    # uint32[n, 2], the ids of several features one after the other, ``ids`` a part of
+    # them; None: the feature has an array of its own.
+    shared: jax.Array | None = None
 
 
 def slots_only(
@@ -115,7 +118,9 @@ def slots_only(
 ) -> tuple[FeatureLayout, FeatureInput]:
     """The ids of a feature, for a call that returns no rows."""
     alone = one_row_each(layout.feature, layout.table, layout.num_ids, "no_rows")
-    return alone, FeatureInput(given.ids, None, None, uses=given.uses)
+    return alone, FeatureInput(
+        given.ids, None, None, uses=given.uses, shared=given.shared
+    )
 
 
 def prepare(
@@ -138,7 +143,8 @@ def prepare(
     named = feature, config.name, kernel_pooling(config.pooling)
     shapes = given_shape, shape, rows_shape
     layout = FeatureLayout(*named, *shapes, bag_size, weights is not None)
-    return layout, FeatureInput(flat, None, _flat_weights(layout, weights))
+    factors = None if weights is None else _flat_weights(layout, weights)
+    return layout, FeatureInput(flat, None, factors)
 
 
 def _prepare_jagged(
@@ -158,7 +164,7 @@ def _prepare_jagged(
     named = feature, config.name, kernel_pooling(config.pooling)
     shapes = shape, shape, rows_shape
     layout = FeatureLayout(*named, *shapes, bag_size, weights is not None)
-    flat_weights = _flat_weights(layout, weights)
+    flat_weights = None if weights is None else _flat_weights(layout, weights)
     own_offsets = offsets if pooled else None
     return layout, FeatureInput(array, own_offsets, flat_weights, malformed)
 
@@ -221,9 +227,7 @@ def _one_padding_each(
     return jnp.full((*shape, *words), _padding(array), array.dtype), shape, 1
 
 
-def _flat_weights(layout: FeatureLayout, weights: Any) -> jax.Array | None:
-    if weights is None:
-        return None
+def _flat_weights(layout: FeatureLayout, weights: Any) -> jax.Array:
     check_depth(f"Feature '{layout.feature}': weights", weights)
     weights = jnp.asarray(weights)
     if weights.size == 0 and layout.num_ids > 0:

@@ -28,6 +28,7 @@ from jax_dynemb._src.ops.row_views import (
     take_whole,
     waves,
 )
+from jax_dynemb._src.ops.shared_ids import SharedArray
 from jax_dynemb._src.ops.sizes import is_positive
 from jax_dynemb._src.ops.stamps import WORDS, Stamps
 from jax_dynemb._src.ops.state import TableState
@@ -48,6 +49,7 @@ class _CallBatch:
     inputs: Inputs  # of their features
     views: RowViews  # where the features' rows go
     arrays: RowBuffers  # that features share
+    shared: SharedArray | None  # the ids of features that share them
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -71,6 +73,8 @@ class _CallBatch:
                 self.inputs, self.arrays.fields(self.views), strict=True
             )
         ]
+        if self.shared is not None:
+            self.shared.add_counts(rows)
         num_ids = [layout.num_ids for layout, _ in self.inputs]
         features = feature_attribute(rows)
         return Call(op, self.configs, num_ids, features=features, **attributes)
@@ -78,24 +82,29 @@ class _CallBatch:
     def add_features(self, call: Call, others: Others) -> None:
         """Adds operands and results; ``others`` are (name, dtype, size) by layout."""
         configs = {table.name: table for table in self.configs}
-        used: set[int] = set()
-        for (layout, given), where in zip(self.inputs, self.views, strict=True):
+        used, shared = set[int](), self.shared
+        pairs = zip(self.inputs, self.views, strict=True)
+        for f, ((layout, given), where) in enumerate(pairs):
             config = configs[layout.table]
-            call.operand(given.ids, given.offsets, given.weights, given.uses)
+            ids = shared.operand(f, given.ids) if shared else given.ids
+            call.operand(ids, given.offsets, given.weights, given.uses)
             if where is not None:
                 self.arrays.add_result(call, used, where)
             elif layout.pooling != "no_rows":
                 call.result((layout.num_bags, config.dim), config.dtype)
-            for _, dtype, size in others(layout):
-                call.result((size,), dtype)
+            for name, dtype, size in others(layout):
+                if shared is not None and name == "slots":
+                    size = shared.slots(f, size)
+                if size is not None:
+                    call.result((size,), dtype)
 
     def take_features(
         self, results: Iterator[jax.Array], others: Others, outputs: Outputs
     ) -> None:
         """Takes the results that ``add_features`` added, as outputs of features."""
-        used: set[int] = set()
+        used, shared = set[int](), self.shared
         triples = zip(self.features, self.inputs, self.views, strict=True)
-        for index, (layout, _), where in triples:
+        for f, (index, (layout, _), where) in enumerate(triples):
             output = outputs[index] = {}
             if where is not None:
                 if where.array not in used:
@@ -104,7 +113,10 @@ class _CallBatch:
             elif layout.pooling != "no_rows":
                 output["rows"] = next(results)
             for name, _, _ in others(layout):
-                output[name] = next(results)
+                if shared is not None and name == "slots" and shared.has(f):
+                    shared.take_slots(f, results, output)
+                else:
+                    output[name] = next(results)
 
 
 def lookup(
@@ -142,7 +154,8 @@ def lookup(
         names.append(tuple([table.name for table in batch.configs]))
         new |= call.take_tables(results, before, OF_LOOKUP)
         batch.take_features(results, _of_lookup, outputs)
-    take_whole(outputs, views, arrays)
+    if any(views):
+        take_whole(outputs, views, arrays)
     return outputs, new, Stamps(tuple(stamps), tuple(names))
 
 
@@ -180,7 +193,8 @@ def find(
         slots = [output["slots"] for output in mine]
         for name in {table.state_name: None for table in batch.configs}:
             new[name] = _after(before[name], slots)
-    take_whole(outputs, views, arrays)
+    if any(views):
+        take_whole(outputs, views, arrays)
     return outputs, new
 
 
@@ -222,10 +236,14 @@ def _batches(
 ) -> Iterator[_CallBatch]:
     """Yields the calls of a lookup, nearly always one."""
     table_of = [layout.table for layout, _ in inputs]
-    for some, features in call_batches(tables, table_of, waves(table_of, views)):
+    wave_of = waves(table_of, views) if any(views) else None
+    for some, features in call_batches(tables, table_of, wave_of):
         own, mine = [tables[i] for i in some], [inputs[i] for i in features]
-        here = [views[i] for i in features]
-        yield _CallBatch(some, features, own, mine, here, arrays)
+        here, shared = [views[i] for i in features], None
+        if any([given.shared is not None for _, given in mine]):
+            whole = [given.shared for _, given in mine]
+            shared = SharedArray(whole, [given.ids for _, given in mine])
+        yield _CallBatch(some, features, own, mine, here, arrays, shared)
 
 
 def _after(state: TableState, slots: Sequence[jax.Array]) -> TableState:

@@ -7,13 +7,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb._src.ops.layout import FeatureInput, FeatureLayout
+from jax_dynemb._src.ops.layout import FeatureLayout
 from jax_dynemb._src.ops.row_views import RowView
 from jax_dynemb._src.ops.stamps import Stamps
 from jax_dynemb._src.shown import Shown
@@ -57,20 +56,6 @@ class Residual(Shown):
     kept: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
 
-def make_residual(
-    layout: FeatureLayout, given: FeatureInput, outputs: Mapping[str, jax.Array]
-) -> FeatureResidual:
-    """Holds the residual of one feature."""
-    return FeatureResidual(
-        ids=given.ids,
-        slots=outputs["slots"],
-        offsets=given.offsets,
-        weights=given.weights,
-        scale=outputs.get("scale"),
-        layout=layout,
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class FeatureGradient:
     """A residual with its gradients, flat, as the update takes it."""
@@ -85,6 +70,9 @@ class FeatureGradient:
     view: RowView | None = None  # of the gradients in a shared array
     # Whether they are of several lookups, of which one may have reused a slot.
     joined: bool = False
+    # Of several features one after the other: ids uint32[n, 2], where the call takes
+    # them, and slots int32[n]. ``ids`` and ``slots`` are a part of them.
+    shared: tuple[jax.Array | None, jax.Array] | None = None
 
 
 def check_residual(residual: FeatureResidual) -> None:

@@ -44,12 +44,12 @@ def waves(tables: Sequence[str], views: RowViews) -> dict[str, int]:
     return {table: view.wave for table, view in pairs if view is not None}
 
 
+@dataclasses.dataclass
 class RowBuffers:
     """The arrays of one operation, over its calls, which number those that they use."""
 
-    def __init__(self) -> None:
-        """No arrays yet."""
-        self._whole: dict[int, jax.Array] = {}  # after the calls so far
+    # By number, as they are after the calls so far.
+    _whole: dict[int, jax.Array] = dataclasses.field(default_factory=dict)
 
     def fields(self, views: RowViews) -> list[dict[str, int]]:
         """The part of the attributes ``features`` and ``sums`` that tells of rows."""

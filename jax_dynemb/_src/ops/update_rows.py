@@ -19,6 +19,7 @@ from jax_dynemb._src.ops.call_batches import Indices, call_batches, rows_of
 from jax_dynemb._src.ops.residual import FeatureGradient
 from jax_dynemb._src.ops.row_keys import with_index_of, with_row_keys
 from jax_dynemb._src.ops.row_views import RowBuffers, States, feature_fields, waves
+from jax_dynemb._src.ops.shared_ids import SharedArray
 from jax_dynemb._src.ops.stamps import StampsOf
 from jax_dynemb._src.ops.state import TableState
 from jax_dynemb._src.ops.tier_state import rounds_in_tier, rows_part
@@ -67,7 +68,23 @@ def gradient_attribute(
     """The attribute ``features`` of a call that takes gradients."""
     where = RowBuffers().fields([f.view for f in features])
     pairs = zip(features, where, strict=True)
-    return feature_attribute([feature_fields(f.layout, tables) | w for f, w in pairs])
+    rows = [feature_fields(f.layout, tables) | w for f, w in pairs]
+    shared = _shared_slots(features)
+    if shared is not None:
+        shared.add_counts(rows)
+    return feature_attribute(rows)
+
+
+def _shared_slots(features: Sequence[FeatureGradient]) -> SharedArray | None:
+    whole = [None if f.shared is None else f.shared[1] for f in features]
+    if all([each is None for each in whole]):
+        return None
+    return SharedArray(whole, [f.slots for f in features])
+
+
+def _shared_ids(features: Sequence[FeatureGradient]) -> SharedArray:
+    whole = [None if f.shared is None else f.shared[0] for f in features]
+    return SharedArray(whole, [f.ids for f in features])
 
 
 def add_gradients(
@@ -75,8 +92,12 @@ def add_gradients(
 ) -> None:
     """Adds the operands of the features; an array that several share only once."""
     there: set[int] = set()
-    for f in features:
-        call.operand(f.ids if with_ids else None, f.slots)
+    slots = _shared_slots(features)
+    ids = _shared_ids(features) if slots and with_ids else None
+    for n, f in enumerate(features):
+        if with_ids:
+            call.operand(ids.operand(n, f.ids) if ids else f.ids)
+        call.operand(slots.operand(n, f.slots) if slots else f.slots)
         if f.view is None or f.view.array not in there:
             call.operand(f.gradients)
         if f.view is not None:
@@ -150,7 +171,7 @@ def _placed(
     """The features, where those of some tables have other slots."""
     left = {name: iter(own) for name, own in places.items()}
     return [
-        dataclasses.replace(f, slots=next(left[f.layout.table]))
+        dataclasses.replace(f, slots=next(left[f.layout.table]), shared=None)
         if f.layout.table in left
         else f
         for f in features

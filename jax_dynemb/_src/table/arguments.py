@@ -18,7 +18,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jax_dynemb._src.config import ScoreStrategy, TableConfig
-from jax_dynemb._src.engines import Catalog, LookupEngine, LookupFlags, Routed
+from jax_dynemb._src.engines import Catalog, LookupEngine, Routed
 from jax_dynemb._src.engines.shard import Rule, check_rule
 from jax_dynemb._src.ids import check_depth
 from jax_dynemb._src.jagged import Jagged, split_weights
@@ -30,20 +30,14 @@ from jax_dynemb._src.table.by_kind import hash_of
 from jax_dynemb._src.tt import TTConfig
 
 
-def flags_of(call: str, touch: Any, insert: Any, now: Any = None) -> LookupFlags:
-    """Checks the static flags of a lookup; traced ones would need both programs."""
-    check_flag(call, "touch", touch)
-    check_flag(call, "insert", insert)
-    return LookupFlags(touch, insert, timed=now is not None)
-
-
-def check_flag(call: str, name: str, flag: Any) -> None:
+def check_flags(call: str, **flags: Any) -> None:
     """Refuses a flag that is no bool; a traced one would need both programs."""
-    if not isinstance(flag, bool):
-        raise TypeError(
-            f"{call}: {name} must be True or False, not {kind_of(flag)}: it is "
-            "static. Choose between two jitted functions on the host."
-        )
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise TypeError(
+                f"{call}: {name} must be True or False, not {kind_of(flag)}: it is "
+                "static. Choose between two jitted functions on the host."
+            )
 
 
 def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:

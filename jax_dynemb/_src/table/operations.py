@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
 
-from jax_dynemb._src.engines import Routed, States
+from jax_dynemb._src.engines import LookupFlags, Routed, States
 from jax_dynemb._src.engines.shard import RowGradients, may_stay_untrained, set_counters
 from jax_dynemb._src.is_whole import is_whole
 from jax_dynemb._src.kind_of import kind_of
@@ -101,23 +100,25 @@ class Operations(Declared):
           NotImplementedError: under ``jax.vmap``.
         """
         _arguments.check_states(self.engine, state, "lookup")
-        if not isinstance(ids, Routed):
-            ids = self._given_batch(ids, weights)
-        else:
+        sent = None
+        if isinstance(ids, Routed):
             _arguments.check_routed(self.engine, ids, weights)
-        tables = [self.engine.catalog.features[f] for f in ids.given]
+            ids, weights, sent = ids.ids, ids.weights, ids.sent
+        else:
+            ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
+        tables = [self.engine.catalog.features[f] for f in ids]
         _arguments.check_arrays(self.engine, state, tables, "lookup")
-        _arguments.check_flag("lookup", "stats", stats)
-        batch, flags = ids.ids, _arguments.flags_of("lookup", touch, insert, now)
+        _arguments.check_flags("lookup", stats=stats, touch=touch, insert=insert)
+        flags = LookupFlags(touch, insert, timed=now is not None)
         if not (touch and insert):
-            may_stay_untrained(self.features[feature] for feature in batch)
-        given = given_of(self.engine.catalog, batch, scores, counts, now)
-        if given.is_per_id and ids.sent:
+            may_stay_untrained(self.features[feature] for feature in ids)
+        given = given_of(self.engine.catalog, ids, scores, counts, now)
+        if given.is_per_id and sent:
             raise ValueError(_ROUTED)
 
-        rest = (batch, ids.weights, given, ids.sent, flags)
+        rest = (ids, weights, given, sent, flags)
         if stats:
-            return counted_lookup(self.engine, state, batch, insert, rest)
+            return counted_lookup(self.engine, state, ids, insert, rest)
         return self.engine.lookup(state, *rest)
 
     def feature_stats(self, residual: Any) -> dict[str, dict[str, jax.Array]]:
@@ -177,15 +178,10 @@ class Operations(Declared):
           ...     state = coll.apply_gradients(state, residual, loss_grad(rows))
           ...     return state, coll.route(next_ids)
         """
-        batch = self._given_batch(ids, weights)
-        sent = self.engine.route(batch.given, batch.weights)
-        given, packed = self.engine.pack(batch.given)
-        return dataclasses.replace(batch, given=given, packed=packed, sent=sent)
-
-    def _given_batch(self, ids: Any, weights: Any) -> Routed:
-        """Returns a checked batch of which nothing was sent."""
         ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
-        return Routed(ids, None, weights, None, self.engine)
+        sent = self.engine.route(ids, weights)
+        given, packed = self.engine.pack(ids)
+        return Routed(given, packed, weights, sent, self.engine)
 
     def find(
         self,
@@ -233,7 +229,7 @@ class Operations(Declared):
           ValueError: as ``lookup``; or scores without ``touch``.
         """
         _arguments.check_states(self.engine, state, "find")
-        _arguments.check_flag("find", "as_numpy", as_numpy)
+        _arguments.check_flags("find", as_numpy=as_numpy, promote=promote, touch=touch)
         if as_numpy and ids:
             if touch or promote or any(x is not None for x in (scores, counts, now)):
                 raise ValueError(
@@ -245,11 +241,10 @@ class Operations(Declared):
         ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
         tables = [self.engine.catalog.features[f] for f in ids]
         _arguments.check_arrays(self.engine, state, tables, "find")
-        _arguments.check_flag("find", "promote", promote)
         if promote:
             state = self.engine.prefetch(state, ids)
         rows, found, state = self._find(state, ids, weights, touch or promote)
-        flags = _arguments.flags_of("find", touch, False, now)
+        flags = LookupFlags(touch, insert=False, timed=now is not None)
         if touch:
             given = given_of(self.engine.catalog, ids, scores, counts, now)
             state = self.engine.touch(state, ids, given, flags)

@@ -229,7 +229,7 @@ class RowOperations(Declared):
         """
         _arguments.check_states(self.engine, state, "erase_where")
         given = _arguments.rules_by_table(self.engine.catalog, rules)
-        _arguments.check_flag("erase_where", "dry_run", dry_run)
+        _arguments.check_flags("erase_where", dry_run=dry_run)
         _arguments.check_sizes(self.engine, state, given, "erase_where")
         removed, new = {}, dict(state)
         for name, rule in given.items():

@@ -94,7 +94,9 @@ class Lookups(HashTables):
             inputs = _named_by_stack(layout, static.local(ids, weights, given))
             scores = {s.name: select_member(layout, s, given.tables) for s in used}
             tables, rows, features, kept = [flags.of(s.local) for s in used], {}, {}, {}
-            new, stamps = dict(state) | halved_sketches(tables, state), None
+            new, stamps = dict(state), None
+            if any([table.admission is not None for table in tables]):
+                new |= halved_sketches(tables, state)
             for name, strategy, mine, own in by_strategy(layout, tables, inputs):
                 one = strategy.lookup(layout, mine, own, new, scores, sent.get(name))
                 rows |= one.rows
@@ -137,8 +139,8 @@ class Lookups(HashTables):
             rows, found, new = find_here(layout, _local(used), inputs, state)
             shaped, flags = {}, {}
             for each, given in inputs:
-                name = each.feature
-                shaped[name] = _in_shape(rows[name], each)
+                name, own = each.feature, rows[each.feature]
+                shaped[name] = own.reshape(*each.rows_shape, own.shape[-1])
                 flag = each.shaped_as_given(found[name])
                 flags[name] = static.whole(given.offsets, flag)
             return shaped, flags, new
@@ -330,19 +332,17 @@ def _named_by_stack(layout: Layout, inputs: Inputs) -> Inputs:
     return named
 
 
-def _in_shape(rows: jax.Array, layout: ops.FeatureLayout) -> jax.Array:
-    """Returns rows in the shape of a call, which may have none: so no -1 here."""
-    return rows.reshape(*layout.rows_shape, rows.shape[-1])
-
-
 def _in_order(
     inputs: Inputs, rows: Mapping[str, jax.Array], features: Mapping[str, Any]
 ) -> tuple[dict[str, jax.Array], dict[str, Any]]:
     """Returns rows in the shapes of a call and residuals, in the order of features."""
-    layouts = [layout for layout, _ in inputs]
-    shaped = {f.feature: _in_shape(rows[f.feature], f) for f in layouts}
-    ordered = [(f.feature, features[f.feature]) for f in layouts]
-    return shaped, OrderedDict(ordered)
+    shaped, ordered = {}, OrderedDict()
+    for layout, _ in inputs:
+        name, own = layout.feature, rows[layout.feature]
+        # There may be no rows, so the shape has no -1.
+        shaped[name] = own.reshape(*layout.rows_shape, own.shape[-1])
+        ordered[name] = features[name]
+    return shaped, ordered
 
 
 def _with_malformed(

@@ -76,7 +76,6 @@ from jax_dynemb._src.engines.hash.exchange.rounds import whole_range as whole_ra
 from jax_dynemb._src.engines.hash.exchange.route import Route as Route
 from jax_dynemb._src.engines.hash.exchange.route import route as route
 from jax_dynemb._src.engines.hash.exchange.send_ids import IdNumbers as IdNumbers
-from jax_dynemb._src.engines.hash.exchange.send_ids import ids_by_table as ids_by_table
 from jax_dynemb._src.engines.hash.exchange.send_ids import (
     saturating_sums as saturating_sums,
 )

@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 
 import jax
+import numpy as np
 
 from jax_dynemb._src.engines.hash.exchange.buffers import BufferField, ExchangeBuffers
 from jax_dynemb._src.engines.hash.links import Links
-from jax_dynemb._src.ops import RouteTable
+from jax_dynemb._src.ops import RouteTable, joined
 from jax_dynemb._src.spec import TableSpec
 
 
@@ -79,6 +81,42 @@ class ExchangeLayout:
     def segments(self) -> int:
         """Counts the segments of a ``Route``: one for each table and owner."""
         return len(self.tables) * self.shards
+
+    @property
+    def counts(self) -> list[int]:
+        """Counts the places of each table that a device has as an owner."""
+        return [self.shards * room for room in self.capacities]
+
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """Lists the capacities, and how many tables one after the other have each."""
+        runs = itertools.groupby(self.capacities)
+        return [(room, len(list(tables))) for room, tables in runs]
+
+    def cut(self, of_tables: jax.Array) -> list[jax.Array]:
+        """Cuts what an owner has by table."""
+        ends = np.cumsum(self.counts).tolist()
+        return [of_tables[b:e] for b, e in zip([0, *ends], ends, strict=False)]
+
+    def of_tables(self, of_places: jax.Array) -> jax.Array:
+        """Orders [shards, places, ...] by table: [shards * places, ...]."""
+        more, parts, end = of_places.shape[2:], [], 0
+        of_places = jax.lax.optimization_barrier(of_places)
+        for room, tables in self.runs:
+            begin, end = end, end + tables * room
+            part = of_places[:, begin:end]
+            part = part.reshape(self.shards, tables, room, *more).swapaxes(0, 1)
+            parts.append(part.reshape(-1, *more))
+        return joined(parts)
+
+    def of_shards(self, of_tables: jax.Array) -> jax.Array:
+        """Orders [shards * places] by shard: [shards, places]."""
+        parts, end = [], 0
+        for room, tables in self.runs:
+            begin, end = end, end + tables * room * self.shards
+            part = of_tables[begin:end].reshape(tables, self.shards, room)
+            parts.append(part.swapaxes(0, 1).reshape(self.shards, -1))
+        return joined(parts, axis=1)
 
     def by_table(self, per_segment: jax.Array) -> jax.Array:
         """Reshapes [tables * shards] to [tables, shards]."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, Shaped
@@ -57,19 +56,24 @@ class Places(NamedTuple):
         capacity = jnp.array(capacities, jnp.int32)[self.table]
         return jnp.where(self.live, self.owner * capacity + self.number, -1)
 
-    def answers(self, by_table: Sequence[jax.Array], fill: int) -> Shaped[Array, " n"]:
+    def answers(
+        self,
+        of_shards: Shaped[Array, "shards places"],
+        capacities: Sequence[int],
+        fill: int,
+    ) -> Shaped[Array, " n"]:
         """Reads what owners have answered; ``fill`` if an id has no place.
 
         Args:
-          by_table: [shards, capacity] of each table.
+          of_shards: the sections of all tables, side by side.
+          capacities: places in a section of each table.
           fill: a number.
         """
-        widths = np.array([each.shape[1] for each in by_table])
-        joined = jnp.concatenate(by_table, axis=1)
+        widths = np.array(capacities)
         begin = jnp.array(np.cumsum(widths) - widths, jnp.int32)[self.table]
-        at = self.owner * joined.shape[1] + begin + self.number
-        at = jnp.where(self.live, at, joined.size)
-        return jnp.take(joined.reshape(-1), at, mode="fill", fill_value=fill)
+        at = self.owner * of_shards.shape[1] + begin + self.number
+        at = jnp.where(self.live, at, of_shards.size)
+        return jnp.take(of_shards.reshape(-1), at, mode="fill", fill_value=fill)
 
 
 def places_of(shards: int, route: Route, round_range: RoundRange) -> Places:

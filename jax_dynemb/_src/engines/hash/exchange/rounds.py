@@ -23,7 +23,6 @@ from jax_dynemb._src.engines.hash.exchange.route import Route
 from jax_dynemb._src.engines.hash.exchange.send_ids import (
     NO_NUMBERS,
     IdNumbers,
-    ids_by_table,
     next_range,
     send_ids_and_uses,
 )
@@ -83,11 +82,8 @@ def kept_if(
     exchange: ExchangeLayout,
     ids: jax.Array,
     uses: dict[int, jax.Array],
-) -> tuple[list[jax.Array], dict[int, jax.Array]]:
-    """Cuts the ids of the first round by table; padding if not all ids fit.
-
-    A program that begins with ids routed by another one has to cut them. As a part of
-    this expression that is no kernel for each table.
+) -> tuple[jax.Array, dict[int, jax.Array]]:
+    """Orders the ids of the first round by table; padding if not all ids fit.
 
     Args:
       fits: bool[], whether one round is enough.
@@ -98,7 +94,7 @@ def kept_if(
     if not exchange.always_fit:
         ids = jnp.where(fits, ids, padding(ids.shape[:2]))
         uses = {t: jnp.where(fits, each, jnp.uint32(0)) for t, each in uses.items()}
-    return ids_by_table(exchange, ids), uses
+    return exchange.of_tables(ids), uses
 
 
 def fitting(batch: DeviceBatch, id_route: Route) -> jax.Array:
@@ -180,20 +176,22 @@ def on_the_wire(batch: DeviceBatch, tables: Sequence[TableSpec]) -> list[TableSp
 
 
 def inputs_of_ids(
+    exchange: ExchangeLayout,
     tables: Sequence[TableSpec],
-    ids: Sequence[jax.Array],
+    ids: jax.Array,
     uses: Mapping[int, jax.Array] | None = None,
 ) -> list[Input]:
     """Returns the inputs of an owner.
 
     Args:
+      exchange: its sizes.
       tables: those of the ids.
-      ids: that it received, of each table.
+      ids: that it received, one table after the other.
       uses: by number of the table, how many ids of a device each one is.
     """
     inputs = []
-    for n, (t, x) in enumerate(zip(tables, ids, strict=True)):
+    for n, (t, x) in enumerate(zip(tables, exchange.cut(ids), strict=True)):
         counts = None if uses is None else uses.get(n)
-        given = FeatureInput(x, None, None, uses=counts)
+        given = FeatureInput(x, None, None, uses=counts, shared=ids)
         inputs.append((one_row_each(t.name, t.name, x.shape[0]), given))
     return inputs

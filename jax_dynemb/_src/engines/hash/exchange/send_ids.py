@@ -16,7 +16,7 @@ from jaxtyping import Array, Int32, UInt32
 from jax_dynemb._src.engines.hash.exchange.exchange_layout import ExchangeLayout
 from jax_dynemb._src.engines.hash.exchange.places import RoundRange
 from jax_dynemb._src.engines.hash.exchange.route import Route
-from jax_dynemb._src.ops import bucket_of, hash_by, hash_factors, padding
+from jax_dynemb._src.ops import bucket_of, hash_by, hash_factors, joined, padding
 
 
 class IdNumbers(NamedTuple):
@@ -54,13 +54,13 @@ def positions_of(
 
 def _place_in_section(exchange: ExchangeLayout) -> tuple[jax.Array, jax.Array]:
     """Returns, for each place, the number of its table and its own in the section."""
-    column = jnp.arange(sum(exchange.capacities), dtype=jnp.int32)
-    begins = np.cumsum([0, *exchange.capacities[:-1]])
-    if len(begins) == 1:  # XLA of jaxlib 0.11.2 crashes where empty arrays are joined
-        return jnp.zeros_like(column), column
-    ends = jnp.array(begins[1:], jnp.int32)
-    table = jnp.searchsorted(ends, column, side="right", method="scan_unrolled")
-    return table.astype(jnp.int32), column - jnp.array(begins, jnp.int32)[table]
+    tables, places, first = [], [], 0
+    for room, number in exchange.runs:
+        place = jnp.arange(number * room, dtype=jnp.int32)
+        tables.append(first + place // max(room, 1))
+        places.append(place % max(room, 1))
+        first += number
+    return joined(tables), joined(places)
 
 
 def _cut(exchange: ExchangeLayout, of_places: jax.Array) -> list[jax.Array]:
@@ -75,10 +75,10 @@ def send_ids(
     route: Route,
     ids: UInt32[Array, "n 2"],
     round_range: RoundRange,
-) -> list[UInt32[Array, "places 2"]]:
-    """Sends ids; returns what this owner gets of each table, [shards * capacity, 2]."""
+) -> UInt32[Array, "places 2"]:
+    """Sends ids; returns what this owner gets, one table after the other."""
     received, _, _ = send_ids_and_uses(exchange, route, ids, round_range, NO_NUMBERS)
-    return ids_by_table(exchange, received)
+    return exchange.of_tables(received)
 
 
 def send_ids_and_slots(
@@ -87,8 +87,8 @@ def send_ids_and_slots(
     ids: UInt32[Array, "n 2"],
     slots: Int32[Array, " n"],
     round_range: RoundRange,
-) -> list[tuple[UInt32[Array, "places 2"], Int32[Array, " places"]]]:
-    """Sends ids with the owners' slots, int32[shards * capacity] of each table."""
+) -> tuple[UInt32[Array, "places 2"], Int32[Array, " places"]]:
+    """Sends ids with the owners' slots; returns both one table after the other."""
     fill = jnp.concatenate([slots, jnp.full(1, -1, jnp.int32)])
     part = fill[positions_of(exchange, route, round_range)]
     part = jax.lax.bitcast_convert_type(part, jnp.uint32)  # of the same exchange
@@ -96,15 +96,7 @@ def send_ids_and_slots(
         exchange, route, ids, round_range, NO_NUMBERS, (part,)
     )
     part = jax.lax.bitcast_convert_type(part, jnp.int32)
-    of_tables = [each.reshape(-1) for each in _cut(exchange, part)]
-    return list(zip(ids_by_table(exchange, received), of_tables, strict=True))
-
-
-def ids_by_table(
-    exchange: ExchangeLayout, received: UInt32[Array, "shards places 2"]
-) -> list[UInt32[Array, "places 2"]]:
-    """Cuts what an owner has received by table."""
-    return [each.reshape(-1, 2) for each in _cut(exchange, received)]
+    return exchange.of_tables(received), exchange.of_tables(part)
 
 
 def send_ids_and_uses(
@@ -117,8 +109,8 @@ def send_ids_and_uses(
 ) -> tuple[jax.Array, dict[int, jax.Array], list[jax.Array]]:
     """Sends ids, and what ``numbers`` says of them.
 
-    ``others`` travel in the same exchange. The ids of all tables come as one array;
-    ``ids_by_table`` cuts it.
+    ``others`` travel in the same exchange. The ids of all tables come as one array,
+    uint32[shards, places, 2]; see ``ExchangeLayout.of_tables``.
 
     Returns:
       The ids. Then by number of the table how often a device has each of them,
@@ -232,45 +224,49 @@ def next_range(
     low = jnp.where(over & (high == limit_high), low, ones)
     limit_low = jax.lax.pmin(low, exchange.axes)
 
-    def is_whole(number):
-        return hashes(number)[2] < limit_bucket[..., None]
-
-    def comes_before(number):
-        low, high, _ = hashes(number)
-        h, lo = limit_high[..., None], limit_low[..., None]
-        return (high < h) | ((high == h) & (low < lo))
+    def travels(number):
+        """Whether its bucket travels whole, or else whether it is below the limit."""
+        low, high, bucket = hashes(number)
+        of_limit = [x[..., None, None] for x in (limit_bucket, limit_high, limit_low)]
+        whole = bucket < of_limit[0]
+        before = (high < of_limit[1]) | ((high == of_limit[1]) & (low < of_limit[2]))
+        by_bucket = np.array([True, False]).reshape(1, 1, 2, 1)
+        return jnp.where(by_bucket, whole, before)
 
     last, most = jnp.minimum(begin + capacity, ends), max(exchange.capacities)
-    whole = _end_of(is_whole, begin, last, most)
+    found = _ends_of(travels, begin, last, most)
+    whole, before = found[..., 0], found[..., 1]
     progress = jax.lax.pmax((whole > begin).astype(jnp.int32), exchange.axes) > 0
-    end = jnp.where(progress, whole, _end_of(comes_before, begin, last, most))
+    end = jnp.where(progress, whole, before)
     return RoundRange(begin, jnp.where(limit_bucket != ones, end, last))
 
 
-def _end_of(
-    holds: Callable[[jax.Array], jax.Array],
+def _ends_of(
+    hold: Callable[[jax.Array], jax.Array],
     begin: Int32[Array, "tables shards"],
     end: Int32[Array, "tables shards"],
     most: int,
-) -> Int32[Array, "tables shards"]:
-    """Finds the end of the numbers from ``begin`` on for which a condition holds.
+) -> Int32[Array, "tables shards 2"]:
+    """Finds the ends of the numbers from ``begin`` on for which two conditions hold.
 
-    Distinct ids are in order of their hashes, so it holds for the first ones. It is
-    evaluated for the last one of every few, then for the few in which it ends.
+    Distinct ids are in order of their hashes, so each holds for the first ones. It is
+    evaluated for the last one of every few, then for the few in which it ends. A loop
+    of these two compiles once.
 
     Args:
-      holds: of numbers int32[tables, shards, n].
+      hold: of numbers int32[tables, shards, 2, n], each condition of its own.
       begin: the first number of each section.
       end: behind the last one.
       most: numbers in a section.
     """
-    step = math.isqrt(max(most, 1) - 1) + 1
+    few = math.isqrt(max(most, 1) - 1) + 1
 
-    def count(first: jax.Array, points: np.ndarray) -> jax.Array:
-        numbers = first[..., None] + jnp.asarray(points, jnp.int32)[None, None]
-        true = holds(numbers) & (numbers < end[..., None])
-        return true.sum(axis=-1, dtype=jnp.int32)
+    points = np.arange(1, few + 1, dtype=np.int32).reshape(1, 1, 1, -1)
 
-    whole = count(begin, np.arange(step - 1, most, step))
-    first = begin + step * whole
-    return first + count(first, np.arange(step))
+    def search(n: jax.Array, first: jax.Array) -> jax.Array:
+        step = jnp.where(n == 0, few, 1)
+        numbers = first[..., None] + points * step - 1
+        true = hold(numbers) & (numbers < end[..., None, None])
+        return first + step * true.sum(axis=-1, dtype=jnp.int32)
+
+    return jax.lax.fori_loop(0, 2, search, jnp.stack([begin, begin], axis=-1))

@@ -22,7 +22,7 @@ from jax_dynemb._src.engines.hash.strategies.strategy import (
     Update,
     features_of,
 )
-from jax_dynemb._src.ops import TableState, make_residual
+from jax_dynemb._src.ops import FeatureResidual, TableState
 from jax_dynemb._src.spec import TableSpec
 
 
@@ -52,7 +52,14 @@ def lookup(
     rows, features = {}, {}
     for (layout, given), output in zip(inputs, outputs, strict=True):
         rows[layout.feature] = output["rows"]
-        features[layout.feature] = make_residual(layout, given, output)
+        features[layout.feature] = FeatureResidual(
+            ids=given.ids,
+            slots=output["slots"],
+            offsets=given.offsets,
+            weights=given.weights,
+            scale=output.get("scale"),
+            layout=layout,
+        )
     return LookupResult(rows, features, None, new, stamps)
 
 

@@ -61,8 +61,6 @@ def lookup(
     sent = send(batch, bags) if sent is None else sent
     done = _lookup_rounds.lookup(batch, bags, sent, states, scores)
     fits = None if done.fits is None else done.fits[None]
-    distinct = batch.exchange.tables if batch else ()
-    received = dict(zip((t.name for t in distinct), done.received, strict=True))
     pooled: dict[str, list[FeatureResidual]] = {}
     for feature, one in zip(bags.features, done.bags, strict=True):
         pooled.setdefault(feature.table.name, []).append(one)
@@ -75,7 +73,7 @@ def lookup(
         features[layout.feature] = FeatureResidual(
             given.ids, slots, given.offsets, given.weights, scale, layout
         )
-    kept = ExchangeResidual(done.route, fits, received, pooled)
+    kept = ExchangeResidual(done.route, fits, done.received, pooled)
     return LookupResult(rows, features, kept, done.states)
 
 

@@ -5,11 +5,59 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Sequence
 
 import jax
+import numpy as np
 
 from jax_dynemb._src.engines.hash.exchange import Route
-from jax_dynemb._src.ops import FeatureResidual
+from jax_dynemb._src.ops import FeatureResidual, joined
+from jax_dynemb._src.spec import TableSpec
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["ids", "slots"],
+    meta_fields=["tables", "counts"],
+)
+@dataclasses.dataclass(frozen=True)
+class ReceivedIds:
+    """Holds what an owner received in the first round, one table after the other.
+
+    Attributes:
+      tables: their names.
+      counts: of each table, how many places there are.
+      ids: uint32[places, 2].
+      slots: int32[places].
+    """
+
+    tables: tuple[str, ...]
+    counts: tuple[int, ...]
+    ids: jax.Array
+    slots: jax.Array
+
+    @classmethod
+    def of(
+        cls,
+        tables: Sequence[TableSpec],
+        counts: Sequence[int],
+        ids: jax.Array,
+        slots: jax.Array,
+    ) -> ReceivedIds:
+        """Holds the ids of these tables."""
+        return cls(tuple(t.name for t in tables), tuple(counts), ids, slots)
+
+    def select(self, tables: Sequence[TableSpec]) -> tuple[jax.Array, jax.Array]:
+        """Returns ids and slots of some of the tables."""
+        names = [table.name for table in tables]
+        if names == [*self.tables]:
+            return self.ids, self.slots
+        ends = np.cumsum(self.counts).tolist()
+        own = [self.tables.index(name) for name in names]
+        ranges = [slice(ends[n] - self.counts[n], ends[n]) for n in own]
+        ids = joined([self.ids[part] for part in ranges])
+        return ids, joined([self.slots[part] for part in ranges])
 
 
 @jax.tree_util.register_dataclass
@@ -20,12 +68,11 @@ class ExchangeResidual:
     Attributes:
       route: where the distinct ids went; None if sums of bags travelled alone.
       fits: bool[1], whether they all went in the first round.
-      received: by table, the ids that this owner received in it, uint32[places, 2],
-        and their slots, int32[places].
+      received: the ids that this owner received in it, and their slots; or None.
       bags: by table of which sums travelled, the bags that this owner pooled.
     """
 
     route: Route | None
     fits: jax.Array | None
-    received: dict[str, tuple[jax.Array, jax.Array]]
+    received: ReceivedIds | None
     bags: dict[str, list[FeatureResidual]]

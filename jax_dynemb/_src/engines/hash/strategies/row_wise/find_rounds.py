@@ -35,7 +35,7 @@ from jax_dynemb._src.engines.hash.exchange import (
     wire_of,
     zero_sums,
 )
-from jax_dynemb._src.ops import TableState
+from jax_dynemb._src.ops import TableState, slots_of_all
 
 States = Mapping[str, TableState]
 ByFeature = dict[str, jax.Array]
@@ -116,33 +116,34 @@ def _round(
     bags: PooledBatch,
     id_route: Route,
     round_range: RoundRange,
-    ids: list[jax.Array],
+    ids: jax.Array,
     arrived: list[jax.Array],
     total: list[jax.Array],
     flags: jax.Array,
     states: States,
 ) -> _Answers:
     exchange, tables = batch.exchange, batch.exchange.tables
-    inputs, count = owner_inputs(bags, arrived), len(ids)
+    inputs, count = owner_inputs(bags, arrived), len(tables)
     wire = wire_of(exchange, [*exchange.rows(), *bags.rows()])
     owned, new = ops.find(
         [*on_the_wire(batch, tables), *bags.tables],
         states,
-        [*inputs_of_ids(tables, ids), *inputs],
+        [*inputs_of_ids(exchange, tables, ids), *inputs],
         wire.views,
     )
     arrays = wire.exchange([o["rows"] for o in owned], live_rows(round_range))
-    parts = [x.reshape(exchange.shards, -1) for x in _found(owned[:count])]
+    found = (slots_of_all(owned[:count]) >= 0).astype(jnp.uint8)
+    parts = [exchange.of_shards(found)]
     parts += found_parts(bags, inputs, _found(owned[count:]))
-    answers = exchange.links.all_to_all(parts)
+    own, *answers = exchange.links.all_to_all(parts)
     places = places_of(exchange.shards, id_route, round_range)
-    flags |= places.answers(answers[:count], 0)
+    flags |= places.answers(own, exchange.capacities, 0)
     sums = [wire.part(n, arrays[n]) for n in range(count, len(arrays))]
     return _Answers(
         total=add_rows(batch, total, wire, arrays, places),
         flags=flags,
         sums={name: row for name, (row, _) in pooled_outputs(bags, sums).items()},
-        found=local_found_flags(bags, answers[count:]),
+        found=local_found_flags(bags, answers),
         states=dict(states) | new,
     )
 

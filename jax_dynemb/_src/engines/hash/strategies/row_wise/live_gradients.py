@@ -45,6 +45,7 @@ from jax_dynemb._src.ops import (
     TableState,
     add_to_counter,
     as_words,
+    joined,
     padding,
 )
 from jax_dynemb._src.spec import TableSpec
@@ -139,10 +140,11 @@ def _of_rows(
         jnp.concatenate([each.slots for each in ordered]),
     )
     assert kept.route is not None and kept.fits is not None
+    assert kept.received is not None
     route, fits = kept.route, kept.fits[0]
     first = whole_range(batch, route, fits, first_begin(batch, route))
     none = jnp.zeros(batch.ids.shape[0], jnp.uint8)
-    received = [kept.received[table.name] for table in tables]
+    received = kept.received.select(batch.exchange.tables)
 
     def one(round_range: RoundRange, carry: _Answers) -> _Answers:
         received = send_ids_and_slots(
@@ -166,17 +168,19 @@ def _answered(
     batch: DeviceBatch,
     route: Route,
     round_range: RoundRange,
-    received: Sequence[tuple[jax.Array, jax.Array]],
+    received: tuple[jax.Array, jax.Array],
     carry: _Answers,
 ) -> _Answers:
     """Sends back which of the ids that an owner received still have their rows."""
     exchange, states, parts = batch.exchange, carry.states, []
-    for table, (ids, slots) in zip(exchange.tables, received, strict=True):
+    of_tables = [exchange.cut(each) for each in received]
+    for table, ids, slots in zip(exchange.tables, *of_tables, strict=True):
         live, states = _still_there(table, states, ids, slots)
-        parts.append(live.reshape(exchange.shards, -1))
-    answers = exchange.links.all_to_all(parts)
+        parts.append(live)
+    (answers,) = exchange.links.all_to_all([exchange.of_shards(joined(parts))])
     places = places_of(exchange.shards, route, round_range)
-    return _Answers(carry.flags | places.answers(answers, 0), states)
+    flags = places.answers(answers, exchange.capacities, 0)
+    return _Answers(carry.flags | flags, states)
 
 
 def _of_sums(

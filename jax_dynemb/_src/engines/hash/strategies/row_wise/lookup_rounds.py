@@ -21,7 +21,6 @@ from jax_dynemb._src.engines.hash.exchange import (
     finalize_pooling,
     first_begin,
     further_rounds,
-    ids_by_table,
     inputs_of_ids,
     kept_if,
     live_rows,
@@ -35,6 +34,9 @@ from jax_dynemb._src.engines.hash.exchange import (
     wire_of,
     zero_sums,
 )
+from jax_dynemb._src.engines.hash.strategies.row_wise.exchange_residual import (
+    ReceivedIds,
+)
 from jax_dynemb._src.engines.hash.strategies.row_wise.round_counters import (
     count_exchange,
     same_lookup,
@@ -43,7 +45,7 @@ from jax_dynemb._src.engines.hash.strategies.row_wise.sent_ids import (
     SentIds,
     numbers_of,
 )
-from jax_dynemb._src.ops import FeatureResidual, TableState, join_uses
+from jax_dynemb._src.ops import FeatureResidual, TableState, join_uses, slots_of_all
 from jax_dynemb._src.spec import TableSpec
 
 States = Mapping[str, TableState]
@@ -70,7 +72,7 @@ class Rounds:
     Attributes:
       route: where the ids went.
       fits: bool[], whether the first round was the only one.
-      received: by table, the ids of the first round, and their slots.
+      received: the ids of the first round, and their slots.
       later: the owners' slots of the ids of further rounds, int32[ids of this device];
         negative for those of the first.
       bags: what the owner pooled, for each of ``PooledBatch.features``.
@@ -80,7 +82,7 @@ class Rounds:
 
     route: Route | None
     fits: jax.Array | None
-    received: list[tuple[jax.Array, jax.Array]]
+    received: ReceivedIds | None
     later: jax.Array | None
     bags: list[FeatureResidual]
     outputs: dict[str, tuple[jax.Array, jax.Array | None]]
@@ -114,16 +116,17 @@ def lookup(
     round_range = whole_range(batch, id_route, fits, first_begin(batch, id_route))
     inputs = owner_inputs(bags, sent.bags)
     used = [*on_the_wire(batch, tables), *bags.tables]
-    asked = [*inputs_of_ids(tables, ids, joined_uses(tables, uses, scores)), *inputs]
+    own_uses = joined_uses(tables, uses, scores)
+    asked = [*inputs_of_ids(exchange, tables, ids, own_uses), *inputs]
     wire = wire_of(exchange, [*exchange.rows(), *bags.rows()])
     owned, new, _ = ops.lookup(used, states, asked, scores_of(scores, used), wire.views)
-    of_ids, of_bags = owned[: len(ids)], owned[len(ids) :]
-    slots = [o["slots"] for o in of_ids]
+    count = len(tables)
+    of_ids, of_bags = owned[:count], owned[count:]
     new = dict(states) | new
     rows = wire.exchange([o["rows"] for o in owned], live_rows(round_range))
     kept = owner_residuals(inputs, [o["slots"] for o in of_bags])
     results = pooled_outputs(
-        bags, [wire.part(n, rows[n]) for n in range(len(ids), len(rows))]
+        bags, [wire.part(n, rows[n]) for n in range(count, len(rows))]
     )
     places = places_of(exchange.shards, id_route, round_range)
     total = add_rows(batch, zero_sums(batch), wire, rows, places)
@@ -139,7 +142,7 @@ def lookup(
         batch.inputs, finalize_pooling(batch, total), strict=True
     ):
         results[layout.feature] = result
-    received = list(zip(ids, slots, strict=True))
+    received = ReceivedIds.of(tables, exchange.counts, ids, slots_of_all(of_ids))
     return Rounds(id_route, fits, received, later, kept, results, new)
 
 
@@ -155,7 +158,7 @@ def _sums_alone(
     sums = wire.exchange([o["rows"] for o in owned])
     kept = owner_residuals(inputs, [o["slots"] for o in owned])
     results = pooled_outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
-    return Rounds(None, None, [], None, kept, results, dict(states) | new)
+    return Rounds(None, None, None, None, kept, results, dict(states) | new)
 
 
 def _later_round(
@@ -171,20 +174,22 @@ def _later_round(
     received, uses, _ = send_ids_and_uses(
         exchange, id_route, batch.ids, round_range, numbers_of(batch)
     )
-    ids = ids_by_table(exchange, received)
+    ids = exchange.of_tables(received)
     again, before = same_lookup(tables, states)
     configs = on_the_wire(batch, again)
     wire = wire_of(exchange, exchange.rows())
-    asked = inputs_of_ids(configs, ids, joined_uses(configs, uses, scores))
+    own_uses = joined_uses(configs, uses, scores)
+    asked = inputs_of_ids(exchange, configs, ids, own_uses)
     owned, new, _ = ops.lookup(
         configs, before, asked, scores_of(scores, configs), wire.views
     )
     new = before | new
     rows = wire.exchange([o["rows"] for o in owned], live_rows(round_range))
     places = places_of(exchange.shards, id_route, round_range)
-    parts = [o["slots"].reshape(exchange.shards, -1) for o in owned]
-    answers = exchange.links.all_to_all(parts)
-    slots = jnp.maximum(slots, places.answers(answers, -1))
+    part = exchange.of_shards(slots_of_all(owned))
+    (answers,) = exchange.links.all_to_all([part])
+    answers = places.answers(answers, exchange.capacities, -1)
+    slots = jnp.maximum(slots, answers)
     return _Carry(add_rows(batch, total, wire, rows, places), slots, new)
 
 

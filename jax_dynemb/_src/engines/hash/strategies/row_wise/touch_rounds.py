@@ -11,9 +11,9 @@ import jax
 from jax_dynemb._src import ops
 from jax_dynemb._src.engines.hash.exchange import (
     DeviceBatch,
+    ExchangeLayout,
     RoundRange,
     further_rounds,
-    ids_by_table,
     inputs_of_ids,
     kept_if,
     route,
@@ -47,27 +47,29 @@ def touch(
     numbers = numbers_of(batch)
     first = send_first(batch, id_route, numbers)
     ids, uses = kept_if(first.fits, exchange, first.ids, first.uses)
-    new = _touched(tables, ids, uses, states, scores)
+    new = _touched(exchange, tables, ids, uses, states, scores)
 
     def one(round_range: RoundRange, states: States) -> dict[str, TableState]:
         received, uses, _ = send_ids_and_uses(
             exchange, id_route, batch.ids, round_range, numbers
         )
         again, before = same_lookup(tables, states)
-        ids = ids_by_table(exchange, received)
-        return _touched(again, ids, uses, before, scores)
+        ids = exchange.of_tables(received)
+        return _touched(exchange, again, ids, uses, before, scores)
 
     return further_rounds(batch, id_route, first.fits, new, one)[1]
 
 
 def _touched(
+    exchange: ExchangeLayout,
     tables: Sequence[TableSpec],
-    ids: Sequence[jax.Array],
+    ids: jax.Array,
     uses: Mapping[int, jax.Array],
     states: States,
     scores: Mapping[str, jax.Array],
 ) -> dict[str, TableState]:
-    asked = inputs_of_ids(tables, ids, joined_uses(tables, uses, scores))
+    own_uses = joined_uses(tables, uses, scores)
+    asked = inputs_of_ids(exchange, tables, ids, own_uses)
     keys = [slots_only(*one) for one in asked]
     _, new, _ = ops.lookup(tables, states, keys, scores_of(scores, tables))
     return {**states, **new}

@@ -50,11 +50,12 @@ from jax_dynemb._src.ops import (
     FeatureInput,
     FeatureResidual,
     TableState,
+    joined,
     sum_rows,
 )
 from jax_dynemb._src.spec import TableSpec
 
-# Of one table in one round: the ids that the owner receives, and their slots.
+# Of one round: the ids that the owner receives, and their slots, table after table.
 Received = tuple[jax.Array, jax.Array]
 
 
@@ -83,12 +84,13 @@ def apply_gradients(
     inputs = [(f.layout, FeatureInput(f.ids, None, None)) for f in ordered]
     factor = float(placement.shards) if all_fits else None
     batch = make_batch(placement, tables, inputs, factor)
-    if kept is None or kept.route is None or kept.fits is None:
+    if kept is None or kept.route is None or kept.received is None:
         id_route = route(batch.ids, batch.exchange.parts, batch.exchange.segments)
         fits, received = fitting(batch, id_route), None
     else:
+        assert kept.fits is not None
         id_route, fits = kept.route, kept.fits[0]
-        received = [kept.received[t.name] for t in tables]
+        received = kept.received.select(batch.exchange.tables)
     slots = None if received is None else jnp.concatenate([f.slots for f in ordered])
     rounds = _Rounds(batch, id_route, ordered, slots, pooled, update)
     # On a GPU the host waits for the answer whether there is another round. What always
@@ -168,7 +170,7 @@ class _Rounds:
         return new
 
     def last(
-        self, states: States, round_range: RoundRange, received: list[Received] | None
+        self, states: States, round_range: RoundRange, received: Received | None
     ) -> dict[str, TableState]:
         """Runs the last round; ``received`` is known if it is the lookup's first."""
         exchange, pooled = self.batch.exchange, self.pooled
@@ -190,24 +192,27 @@ class _Rounds:
 
     def _received(
         self, round_range: RoundRange, states: States
-    ) -> tuple[list[Received], States]:
+    ) -> tuple[Received, States]:
         """Sends the ids again, with their slots or to find them."""
-        pairs, exchange = [], self.batch.exchange
+        exchange = self.batch.exchange
         if self.slots is not None:
             of_ids = self.id_route, self.batch.ids, self.slots
             return send_ids_and_slots(exchange, *of_ids, round_range), states
         ids = send_ids(exchange, self.id_route, self.batch.ids, round_range)
-        for table, each in zip(exchange.tables, ids, strict=True):
+        parts = []
+        for table, each in zip(exchange.tables, exchange.cut(ids), strict=True):
             slots, states = slots_of(table, states, each)
-            pairs.append((each, slots))
-        return pairs, states
+            parts.append(slots)
+        return (ids, joined(parts)), states
 
     def _of_ids(
-        self, received: list[Received], arrived: list[jax.Array], wire: ExchangeBuffers
+        self, received: Received, arrived: list[jax.Array], wire: ExchangeBuffers
     ) -> list[FeatureGradient]:
-        tables = self.batch.exchange.tables
-        of_tables = zip(tables, received, arrived, wire.views, strict=False)
-        return [of_rows(t, ids, slots, g, w) for t, (ids, slots), g, w in of_tables]
+        exchange = self.batch.exchange
+        parts = [exchange.cut(each) for each in received]
+        of_tables = zip(exchange.tables, *parts, arrived, wire.views, strict=False)
+        gradients = [of_rows(*each) for each in of_tables]
+        return [dataclasses.replace(g, shared=received) for g in gradients]
 
 
 def _summed(
@@ -225,9 +230,11 @@ def _summed(
     """
     exchange = batch.exchange
     places = places_of(exchange.shards, id_route, round_range)
-    slots = batch.cut(places.groups(exchange.capacities))
-    pairs = zip(features, slots, strict=True)
-    numbered = [dataclasses.replace(f, slots=mine) for f, mine in pairs]
+    groups = places.groups(exchange.capacities)
+    numbered = [
+        dataclasses.replace(f, slots=mine, shared=(None, groups))
+        for f, mine in zip(features, batch.cut(groups), strict=True)
+    ]
     rooms = [exchange.shards * room for room in exchange.capacities]
     where = wire.views[: len(rooms)]
     sums = sum_rows(exchange.tables, rooms, numbered, where)
