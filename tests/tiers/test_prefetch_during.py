@@ -312,3 +312,68 @@ def test_the_dense_part_lies_between_the_calls(platform):
     computes = re.compile(r" (dot|fusion|call|custom-call)\(.*(dot_general|reduce_sum)")
     products = [n for n, line in enumerate(lines) if computes.search(line)]
     assert products and all(begin < n < end for n in products), entry
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_a_thousand_steps_with_everything_in_between(platform, seed, tmp_path):
+    """250 steps for each seed; batches share 0, 25 or 100 % of their ids."""
+    rng = np.random.default_rng(seed)
+    admission = Frequency(2, Sketch(bytes=1 << 11)) if seed % 2 else None
+    options = {} if admission is None else {"admission": admission}
+    loops = Loops(jde.TableConfig("t", 8, 256, optimizer=ADAM, **options))
+    batch = {"t": jde.ids(rng.integers(0, 600, 96))}
+    saved = capacity = 0
+
+    def both(call):
+        loops.states = [
+            call(coll, state)
+            for coll, state in zip(
+                (loops.plain, loops.tiered), loops.states, strict=True
+            )
+        ]
+
+    def grow():
+        nonlocal capacity
+        capacity = 512 if capacity == 0 else 1024
+        loops.plain, plain = loops.plain.grow(loops.states[0], {"t": capacity})
+        loops.tiered, tiered = loops.tiered.grow(loops.states[1], {"t": capacity})
+        loops.states = [plain, tiered]
+        loops.compile()
+
+    def through_a_checkpoint():
+        nonlocal saved
+        saved += 1
+        names = {id(loops.plain): "plain", id(loops.tiered): "tiered"}
+
+        def resumed(coll, state):
+            folder = tmp_path / names[id(coll)]
+            jde.checkpoint.save(folder, saved, state, tables=coll, wait=True)
+            return jde.checkpoint.restore(folder, coll.init(9), tables=coll).tree
+
+        both(resumed)
+
+    gone = {"t": jde.ids(np.arange(64))}
+    between = [
+        lambda: both(lambda coll, state: coll.erase(state, gone)),
+        lambda: both(lambda coll, state: coll.find(state, gone)[2]),
+        lambda: both(lambda coll, state: coll.prefetch(state, gone)),
+        lambda: both(lambda coll, state: coll.flush(state)),
+        through_a_checkpoint,
+    ]
+    for step in range(250):
+        share = (0.0, 0.25, 1.0)[rng.integers(3)]
+        before = np.asarray(batch["t"]).view(np.int64)[:, 0]
+        following = {"t": jde.ids(drawn(rng, share, before, most=600))}
+        announced = (
+            {"t": gone["t"].repeat(2, axis=0)[:96]} if rng.random() < 0.1 else following
+        )
+        loops.train(batch, announced)
+        if rng.random() < 0.1:
+            between[rng.integers(len(between))]()
+        if step in (80, 160):
+            grow()
+        if step % 50 == 49:
+            loops.check()
+        batch = following
+    loops.check()
