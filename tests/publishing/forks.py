@@ -6,7 +6,7 @@ import faulthandler
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ClassVar
 
@@ -49,10 +49,12 @@ class Fork:
             raise RuntimeError(bad[0])
         return self.lines
 
-    def wait_for_lines(self, count: int) -> None:
-        """Waits until it has said so many."""
+    def wait_for_lines(self, count: int, others: Iterable["Fork"] = ()) -> None:
+        """Waits until it has said so many; reads others too, whose pipes would fill."""
         until = time.monotonic() + _SECONDS
         while len(self.read()) < count:
+            for other in others:
+                other.read()
             if time.monotonic() > until:
                 self.say_where()
                 raise RuntimeError(f"it has said {self.lines} after {_SECONDS} s")

@@ -108,26 +108,25 @@ def check_torch(served: Any) -> tuple[int, Faults]:
     return version.step, faults_of(version.step, version.dense["w"].numpy(), rows)
 
 
-def run_reader(package: Any, folder: Path, log: int, rounds: int | None = None) -> None:
-    """Follows and compares until it is killed, or for so many rounds."""
+def run_reader(
+    package: Any, folder: Path, log: int, versions: int | None = None
+) -> None:
+    """Compares, while a thread follows, until it is killed, or for so many versions."""
     source = reader_of(folder, package)
     if package is jde.serving:
-        served, compare = jde.serving.Subscriber(source, COLL, interval=0), check
+        served, compare = jde.serving.Subscriber(source, COLL, interval=0.005), check
     else:
-        served, compare = package.Subscriber(source, interval=0), check_torch
+        served, compare = package.Subscriber(source, interval=0.005), check_torch
     number = -1
-    while rounds != 0:
-        rounds = None if rounds is None else rounds - 1
-        if served.version().number != number:
-            number = served.version().number
-            step, faults = compare(served)
-            os.write(log, f"{step} {' '.join(map(str, faults))}\n".encode())
-        try:
-            taken = served.update()
-        except ConnectionError:
-            taken = 0
-        if taken == 0:
-            time.sleep(0.005)
+    while versions != 0:
+        if served.version().number == number:
+            time.sleep(0.002)
+            continue
+        number = served.version().number
+        step, faults = compare(served)
+        os.write(log, f"{step} {' '.join(map(str, faults))}\n".encode())
+        versions = None if versions is None else versions - 1
+    served.close()
 
 
 def package_of(framework: str) -> Any:
@@ -168,7 +167,7 @@ def warm_up(package: Any) -> None:
                 state, step = resumed(folder / "saved.npz")
         to.rename(folder / "out")
         for each in (package, jde.serving):
-            run_reader(each, folder, log.fileno(), 2)
+            run_reader(each, folder, log.fileno(), 1)
         served = jde.serving.Subscriber(folder / "out", COLL, interval=0)
         state = served._states[1]
         for size in (100, 200, 300):  # keys that segments of several steps remove
@@ -224,7 +223,7 @@ class Killing:
                 shown = time.monotonic()
                 print(json.dumps(self.counts), file=sys.stderr, flush=True)
         for fork in self.forks.values():
-            fork.wait_for_lines(1)
+            fork.wait_for_lines(1, self.forks.values())
         for name in self.runs:
             self.end(name, 0)
         self.compare_the_end()
@@ -240,7 +239,9 @@ class Killing:
         if draw.random() < BEGINNING:
             time.sleep(draw.random() * 0.1)
         else:
-            self.forks[victim].wait_for_lines(draw.choice((1, 1, 2, 5)))
+            self.forks[victim].wait_for_lines(
+                draw.choice((1, 1, 2, 5)), self.forks.values()
+            )
             time.sleep(draw.random() * 0.02)
         for name in self.runs if both else [victim]:
             self.end(name)
