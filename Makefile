@@ -174,6 +174,7 @@ ruff-check:
 
 pyright:
 	$(WITH_TOOLS) pyright --pythonpath $(PY)
+	$(WITH_TOOLS) pyright --pythonpath $(PY) --project examples # strict
 
 clang-format:
 	$(WITH_TOOLS) clang-format --dry-run -Werror $(CPP_FILES)

@@ -108,8 +108,10 @@ struct TableRef {
   int8_t rounds_stochastically = 0;  // 1: what has 16 bits is, by updates (core/stochastic.h)
   uint8_t half_states = 0;           // a bit for each state that is stored as bfloat16
   uint32_t num_groups;               // of a table without an index: its slots are their numbers
-  Key const* row_keys = nullptr;     // of such a table whose rows are rounded: the key of each slot
-  HashFactors hash = plain_factors();  // of its keys, from the table's seed
+  union {  // since a kernel takes the structs of 64 tables, and its parameters have 32 KB
+    HashFactors hash = plain_factors();  // of its keys, from the table's seed
+    Key const* row_keys;  // of a table without an index whose rows are rounded: that of each slot
+  };
   Initializer initializer;
   Initializer eval_initializer;
 };
@@ -163,7 +165,7 @@ DYNEMB_HD Key* key_at(TableRef const& table, int32_t slot) { return &entry_at(ta
 
 // What the random bits of a row's rounding follow from (core/stochastic.h).
 DYNEMB_HD Key const* rounding_key_at(TableRef const& table, int32_t slot) {
-  return table.row_keys != nullptr ? table.row_keys + slot : key_at(table, slot);
+  return table.index == nullptr ? table.row_keys + slot : key_at(table, slot);
 }
 
 DYNEMB_HD uint64_t* score_at(TableRef const& table, int32_t slot) {

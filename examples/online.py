@@ -4,6 +4,8 @@
 
     python examples/online.py
     python examples/online.py --seconds 60 --change 30
+    python examples/online.py --to tcp
+    python examples/online.py --to redis://localhost
 
 Users like the items of their own kind, until the taste changes at a known second. One
 process trains and publishes. Servers in processes of their own follow, each looking for
@@ -17,10 +19,11 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import socket
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
@@ -61,10 +64,29 @@ def logits_of(rows: Any) -> Any:
     return (rows["user"] * rows["item"]).sum(axis=-1)
 
 
-def serve(folder: str, interval: float, address: str) -> None:
+def channel(to: str, folder: str, publishes: bool) -> Any:
+    """Returns what a publisher or a subscriber takes.
+
+    Args:
+      to: "folder", "tcp:PORT", or the URL of a Redis.
+      folder: where the publisher's parts lie, unless they are in Redis.
+      publishes: whether it is for the publisher.
+    """
+    if to == "folder":
+        return folder
+    if to.startswith("tcp:"):
+        address = f"127.0.0.1:{to.removeprefix('tcp:')}"
+        if publishes:
+            return jde.serving.Listener(folder, address)
+        return jde.serving.Socket(address)
+    return jde.serving.Redis(to, f"online:{folder}")
+
+
+def serve(to: str, folder: str, interval: float, address: str) -> None:
     """Answers pairs of ids with their scores and the age of the rows."""
+    source = channel(to, folder, publishes=False)
     with (
-        jde.serving.Subscriber(folder, make_tables(), interval=interval) as served,
+        jde.serving.Subscriber(source, make_tables(), interval=interval) as served,
         Listener(address, "AF_UNIX") as listener,
         listener.accept() as connection,
     ):
@@ -106,8 +128,13 @@ class Load(threading.Thread):
             connection.send(None)
 
 
-def train(folder: str, begin: float, seconds: float, change: float) -> int:
-    """Trains on the stream of clicks and publishes each step; returns their number."""
+def train(
+    to: Any, published: Callable[[], float], seconds: float, change: float
+) -> int:
+    """Trains on the stream of clicks and publishes each step; returns their number.
+
+    ``published`` is called when there is a snapshot; it returns when the stream begins.
+    """
     coll = make_tables()
 
     @jax.jit
@@ -121,9 +148,10 @@ def train(folder: str, begin: float, seconds: float, change: float) -> int:
         return coll.apply_gradients(state, residual, grads)
 
     draw, state, steps = np.random.default_rng(0), coll.init(0), 0
-    with jde.serving.Publisher(coll, folder, every=5) as publisher:
-        while steps == 0 or time.monotonic() - begin < seconds:
-            now = time.monotonic() - begin
+    with jde.serving.Publisher(coll, to, every=5) as publisher:
+        publisher.step(state)
+        begin = published()
+        while (now := time.monotonic() - begin) < seconds:
             pairs, labels = clicks(draw, 256, int(now > change))
             ids = {name: jde.ids(each) for name, each in pairs.items()}
             state = step(state, ids, jnp.asarray(labels, jnp.float32))
@@ -160,25 +188,31 @@ def main(arguments: Sequence[str] | None = None) -> dict[float, tuple[float, flo
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--change", type=float, default=15, help="of the taste")
     parser.add_argument("--intervals", type=float, nargs="+", default=[0.05, 2, 8])
+    parser.add_argument("--to", default="folder", help="folder, tcp, or URL of a Redis")
     options = parser.parse_args(arguments)
+    to = f"tcp:{_free_port()}" if options.to == "tcp" else options.to
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         addresses = [
             os.path.join(folder, f"{n}.socket") for n in range(len(options.intervals))
         ]
         servers = [
-            context.Process(target=serve, args=(folder, interval, address))
+            context.Process(target=serve, args=(to, folder, interval, address))
             for interval, address in zip(options.intervals, addresses, strict=True)
         ]
         for server in servers:
             server.start()
-        # The first snapshot, which the servers wait for.
-        train(folder, time.monotonic(), 0.1, 1.0)
-        connections = [_connected(address) for address in addresses]
-        begin = time.monotonic()
-        load = Load(connections, begin, options.change)
-        load.start()
-        steps = train(folder, begin, options.seconds, options.change)
+        loads: list[Load] = []
+
+        def published() -> float:
+            connections = [_connected(address) for address in addresses]
+            loads.append(Load(connections, time.monotonic(), options.change))
+            loads[0].start()
+            return loads[0].begin
+
+        destination = channel(to, folder, publishes=True)
+        steps = train(destination, published, options.seconds, options.change)
+        (load,) = loads
         load.stop.set()
         load.join()
         for server in servers:
@@ -197,6 +231,11 @@ def main(arguments: Sequence[str] | None = None) -> dict[float, tuple[float, flo
         )
         result[interval] = low, age
     return result
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as some:
+        return some.getsockname()[1]
 
 
 def _connected(address: str) -> Connection:

@@ -74,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> list[Line]:
     source = _load(options)
     given: dict[str, Any] = {"dim": options.dim, "seed": options.seed}
     rate = Settings.learning_rate * source.haste
-    settings = Settings(**{"learning_rate": rate, **source.defaults, **given})
+    chosen: dict[str, Any] = {"learning_rate": rate, **source.defaults, **given}
+    settings = Settings(**chosen)
     learner = DynamicLearner(source, settings)
     fit(learner, source, settings)
     test = source.epoch(settings.epochs - 1)[1]

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 HERE = str(Path(__file__).parent)
@@ -85,7 +85,7 @@ def _environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _process(command: list[str]) -> Iterator[None]:
+def _process(command: list[str]) -> Generator[None]:
     process = subprocess.Popen(command, env=_environment())
     try:
         yield
@@ -102,7 +102,7 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _wait(until) -> None:
+def _wait(until: Callable[[], bool]) -> None:
     limit = time.monotonic() + 120
     while not until():
         if time.monotonic() > limit:

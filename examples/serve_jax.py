@@ -57,7 +57,7 @@ def write(out: Path, rows: int) -> None:
         trained.learner.model, jde.nnx.Table, nnx.Param, ...
     )
 
-    def predict(tables, dense, batch):
+    def predict(tables: Any, dense: Any, batch: dict[str, Any]) -> jax.Array:
         values = {name: jde.nnx.Table(table) for name, table in tables.items()}
         model = nnx.merge(graph, nnx.State({"embed": {"tables": values}}), dense, rest)
         return model(batch["dense"], batch["ids"], train=False)

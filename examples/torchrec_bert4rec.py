@@ -159,7 +159,12 @@ def loss_fn(model: BERT4Rec, kjt: KeyedJaggedTensor, labels: jax.Array) -> jax.A
 
 
 @jde.nnx.jit  # JAX
-def train_step(model, optimizer, kjt, labels):  # JAX
+def train_step(
+    model: BERT4Rec,
+    optimizer: jde.nnx.Optimizer,
+    kjt: KeyedJaggedTensor,
+    labels: np.ndarray | jax.Array,
+) -> jax.Array:  # JAX
     """Trains on one batch."""
     loss, grads = jde.nnx.value_and_grad(loss_fn)(model, kjt, labels)  # JAX
     optimizer.update(model, grads)  # JAX

@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 from rich.console import Console
@@ -106,8 +107,9 @@ def _settings(options: argparse.Namespace, source: Source) -> Settings:
     given = {name: getattr(options, name) for name in names if hasattr(options, name)}
     given = {name: value for name, value in given.items() if value is not None}
     optimizer = given.get("optimizer", Settings.optimizer)
-    suited = {"learning_rate": LEARNING_RATES[optimizer] * source.haste}
-    return Settings(**{**suited, **source.defaults, **given})
+    rate = LEARNING_RATES[optimizer] * source.haste
+    chosen: dict[str, Any] = {"learning_rate": rate, **source.defaults, **given}
+    return Settings(**chosen)
 
 
 def _parser() -> argparse.ArgumentParser:

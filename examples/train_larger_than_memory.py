@@ -111,7 +111,7 @@ def each(
     state: Any,
     stores: Mapping[str, jde.stores.Store],
     batches: Iterator[Example],
-    step: Callable,
+    step: Callable[..., tuple[Any, Any]],
 ) -> tuple[list[Any], Any, dict[str, int | float]]:
     """Runs a step for each batch; its rows are in the table in time.
 
@@ -148,8 +148,10 @@ def run(task: Task, steps: int, where: jde.tiers.HostTier | None) -> Done:
     coll = jde.Tables([table])
 
     @functools.partial(jax.jit, donate_argnums=0)
-    def train(state, items, clicks, coming):
-        def dense(rows):
+    def train(
+        state: Any, items: jax.Array, clicks: jax.Array, coming: jax.Array
+    ) -> tuple[jax.Array, Any]:
+        def dense(rows: Any) -> tuple[Any, jax.Array]:
             loss, d_rows = jax.value_and_grad(loss_of)(rows["item"], clicks)
             return {"item": d_rows}, loss
 
@@ -158,7 +160,7 @@ def run(task: Task, steps: int, where: jde.tiers.HostTier | None) -> Done:
         return loss, coll.apply_gradients(state, residual, d_rows)
 
     @functools.partial(jax.jit, donate_argnums=0)
-    def rate(state, items, *_):
+    def rate(state: Any, items: jax.Array, *_: jax.Array) -> tuple[jax.Array, Any]:
         rows, _, state = coll.lookup(state, {"item": items}, touch=False, insert=False)
         return rows["item"].sum(axis=(1, 2)), state
 

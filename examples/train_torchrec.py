@@ -240,7 +240,8 @@ def main(arguments: Sequence[str] | None = None) -> list[Epoch]:
         if getattr(options, name) is not None
     }
     rate = LEARNING_RATES[options.optimizer] * source.haste
-    settings = Settings(**{"learning_rate": rate, **source.defaults, **given})
+    chosen: dict[str, Any] = {"learning_rate": rate, **source.defaults, **given}
+    settings = Settings(**chosen)
     mesh = None
     if options.mesh is not None:
         kind = (jax.sharding.AxisType.Auto,)

@@ -276,7 +276,9 @@ void describe_table(TableAttrs const& attrs, int32_t t, TableRef& table) {
   table.evicts = static_cast<OnFull>(fields[kTableEvicts]);
   table.halflife = static_cast<uint32_t>(std::max<int64_t>(1, fields[kTableHalflife]));
   table.skips_nonfinite = static_cast<int16_t>(fields[kTableSkipsNonfinite]);
-  table.hash = factors_of_seed(static_cast<uint64_t>(fields[kTableHashSeed]));
+  if (fields[kTablePart] != kRowsPart) {
+    table.hash = factors_of_seed(static_cast<uint64_t>(fields[kTableHashSeed]));
+  }
   table.rounds_stochastically = static_cast<int8_t>(fields[kTableRounding]);
   table.initializer = read_initializer(attrs, t, 0);
   table.eval_initializer = read_initializer(attrs, t, 1);

@@ -170,7 +170,7 @@ class AnyRow {
   __device__ __forceinline__ Key key_of_slot() const {
     TableRef table{};
     table.index = table_.index;
-    table.row_keys = table_.row_keys;
+    if (table_.index == nullptr) table.row_keys = table_.row_keys;
     table.policy = table_.policy;
     return *rounding_key_at(table, slot_);
   }

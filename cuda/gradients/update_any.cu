@@ -102,7 +102,7 @@ AnyTable any_table(TableRef const& from, RowSums const& sums, AnyOptimizer const
   table.counters = from.counters;
   auto const rounds = from.rounds_stochastically != 0;
   table.index = rounds ? from.index : nullptr;
-  table.row_keys = rounds ? from.row_keys : nullptr;
+  table.row_keys = rounds && from.index == nullptr ? from.row_keys : nullptr;
   table.policy = from.policy;
   table.slots = sums.unique_slots;
   table.sums = static_cast<float const*>(sums.rows);

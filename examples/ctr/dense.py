@@ -101,7 +101,7 @@ class DenseLearner:
 
 @nnx.jit
 def train_step(
-    model: DLRM, optimizer: nnx.Optimizer, batch: dict[str, Any]
+    model: DLRM, optimizer: nnx.Optimizer[Any], batch: dict[str, Any]
 ) -> jax.Array:
     """One step: the gradient and the optimizer walk over the whole table."""
     loss, grads = nnx.value_and_grad(loss_fn)(model, batch)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -128,8 +129,14 @@ def step(model: ClickModel, optimizer: jde.nnx.Optimizer, batch: Mapping[str, An
 
 
 @jde.nnx.jit
-def _step(model, optimizer, ids, label, weight):
-    def loss_fn(model):
+def _step(
+    model: ClickModel,
+    optimizer: jde.nnx.Optimizer,
+    ids: dict[str, jax.Array],
+    label: jax.Array,
+    weight: jax.Array,
+) -> jax.Array:
+    def loss_fn(model: ClickModel) -> jax.Array:
         each = optax.sigmoid_binary_cross_entropy(model(ids), label)
         return jnp.sum(each * weight) / jnp.sum(weight)
 

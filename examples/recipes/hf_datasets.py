@@ -10,6 +10,8 @@ With the format "arrow" a batch is an Arrow table, whose strings are hashed with
 Python object for each.
 """
 
+from typing import Any
+
 import datasets
 import numpy as np
 
@@ -23,7 +25,7 @@ def main() -> clicks.Training:
     return clicks.train(map(to_batch, arrow.iter(clicks.BATCH)))
 
 
-def to_batch(table):
+def to_batch(table: Any) -> Any:
     """Returns the batch of an Arrow table."""
     return clicks.to_batch({name: table[name] for name in table.column_names})
 

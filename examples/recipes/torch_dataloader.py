@@ -10,13 +10,15 @@ more copy. Workers are spawned: JAX has threads, and a process with threads must
 forked.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 
 import clicks
 
 
-class Clicks(torch.utils.data.Dataset):
+class Clicks(torch.utils.data.Dataset[Any]):
     """Batches of the log: a list of row numbers gives their columns."""
 
     def __init__(self):
@@ -27,7 +29,7 @@ class Clicks(torch.utils.data.Dataset):
         """Returns the number of examples."""
         return len(self.columns["label"])
 
-    def __getitem__(self, rows):
+    def __getitem__(self, rows: list[int]) -> Any:
         """Returns one batch, whose ids are hashed here: in a worker, if there are."""
         return clicks.to_batch({k: column[rows] for k, column in self.columns.items()})
 

@@ -68,7 +68,7 @@ def write_program(folder: Path, coll: jde.Tables, state: Any, dense: Any) -> Non
     """Writes what a server reads once: the program, and the configs of its tables."""
     served, tables = jde.export.frozen(coll, state)
 
-    def predict(tables, dense, ids):
+    def predict(tables: Any, dense: Any, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
         named = {name: ids[n] for n, name in enumerate(coll.features)}
         found = served.find(tables, named)[0]
         rows = jnp.stack([found[name] for name in coll.features])
@@ -100,10 +100,12 @@ def draw(rng: np.random.Generator, ids: int) -> tuple[np.ndarray, np.ndarray]:
 def training_step(coll: jde.Tables, optimizer: Any) -> Any:
     """Makes the step of the click model."""
 
-    def step(state, dense, moments, ids, labels):
+    def step(
+        state: Any, dense: Any, moments: Any, ids: Any, labels: jax.Array
+    ) -> tuple[Any, Any, Any, jax.Array]:
         rows, residual, state = coll.lookup(state, ids)
 
-        def loss_of(dense, rows):
+        def loss_of(dense: Any, rows: dict[str, jax.Array]) -> jax.Array:
             logits = logits_of(dense, jnp.stack([rows[name] for name in coll.features]))
             return optax.sigmoid_binary_cross_entropy(logits, labels).mean()
 
@@ -118,7 +120,9 @@ def training_step(coll: jde.Tables, optimizer: Any) -> Any:
 def counting_step(coll: jde.Tables) -> Any:
     """Makes the step that adds one to all rows that it looks up."""
 
-    def step(state, dense, moments, ids, labels):
+    def step(
+        state: Any, dense: Any, moments: Any, ids: Any, labels: jax.Array
+    ) -> tuple[Any, Any, Any, jax.Array]:
         rows, residual, state = coll.lookup(state, ids)
         grads = {name: jnp.full_like(each, -1.0) for name, each in rows.items()}
         state = coll.apply_gradients(state, residual, grads)

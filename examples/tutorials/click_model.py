@@ -66,7 +66,12 @@ def loss_fn(model: ClickModel, ids: dict[str, jax.Array], clicks: jax.Array):
 
 
 @jde.nnx.jit
-def train_step(model, optimizer, ids, clicks):
+def train_step(
+    model: ClickModel,
+    optimizer: jde.nnx.Optimizer,
+    ids: dict[str, jax.Array],
+    clicks: jax.Array,
+) -> jax.Array:
     """Updates dense parameters and the rows of the batch; returns the loss."""
     loss, grads = jde.nnx.value_and_grad(loss_fn)(model, ids, clicks)
     optimizer.update(model, grads)
@@ -74,7 +79,7 @@ def train_step(model, optimizer, ids, clicks):
 
 
 @jde.nnx.jit
-def predict(model, ids):
+def predict(model: ClickModel, ids: dict[str, jax.Array]) -> jax.Array:
     """Returns logits, and inserts no row."""
     return model(ids)
 

@@ -44,10 +44,15 @@ class Model(nnx.Module):
 # --8<-- [end:model]
 # --8<-- [start:step]
 @jde.nnx.jit
-def train_step(model, optimizer, ids, labels):
+def train_step(
+    model: Model,
+    optimizer: jde.nnx.Optimizer,
+    ids: dict[str, jax.Array],
+    labels: jax.Array,
+) -> jax.Array:
     """Updates the model; returns the loss."""
 
-    def loss_fn(model):
+    def loss_fn(model: Model) -> jax.Array:
         return ((model(ids) - labels) ** 2).mean()
 
     loss, grads = jde.nnx.value_and_grad(loss_fn)(model)

@@ -149,7 +149,12 @@ def loss_fn(model: Ranker, ids: dict[str, jde.Jagged], liked: jax.Array):
 
 
 @jde.nnx.jit
-def train_step(model, optimizer, ids, liked):
+def train_step(
+    model: Ranker,
+    optimizer: jde.nnx.Optimizer,
+    ids: dict[str, jde.Jagged],
+    liked: jax.Array,
+) -> jax.Array:
     """Updates three tables and the layers; returns the loss."""
     loss, grads = jde.nnx.value_and_grad(loss_fn)(model, ids, liked)
     optimizer.update(model, grads)
@@ -157,7 +162,9 @@ def train_step(model, optimizer, ids, liked):
 
 
 @jde.nnx.jit
-def predict(model, ids, liked):
+def predict(
+    model: Ranker, ids: dict[str, jde.Jagged], liked: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Returns logits, and which places have an item."""
     return model(ids, liked), ids["item"].mask(LENGTH)
 

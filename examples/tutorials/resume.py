@@ -53,10 +53,15 @@ class Model(nnx.Module):
 
 
 @jde.nnx.jit
-def train_step(model, optimizer, ids, clicks):
+def train_step(
+    model: Model,
+    optimizer: jde.nnx.Optimizer,
+    ids: dict[str, jax.Array],
+    clicks: jax.Array,
+) -> jax.Array:
     """Updates the model in place; returns the loss."""
 
-    def loss_fn(model):
+    def loss_fn(model: Model) -> jax.Array:
         return optax.sigmoid_binary_cross_entropy(model(ids), clicks).mean()
 
     loss, grads = jde.nnx.value_and_grad(loss_fn)(model)

@@ -78,7 +78,9 @@ class SASRec(nnx.Module):
 
 # --8<-- [end:model]
 # --8<-- [start:step]
-def loss_fn(model: SASRec, sessions: jde.Jagged, followers: jde.Jagged, others):
+def loss_fn(
+    model: SASRec, sessions: jde.Jagged, followers: jde.Jagged, others: jax.Array
+) -> jax.Array:
     """Returns the softmax loss of each follower among sampled items."""
     query, is_there = model(sessions), sessions.mask(LENGTH)
     rows = followers.to_padded(LENGTH, rows=model.item(followers))
@@ -96,7 +98,13 @@ def loss_fn(model: SASRec, sessions: jde.Jagged, followers: jde.Jagged, others):
 
 
 @jde.nnx.jit
-def train_step(model, optimizer, sessions, followers, others):
+def train_step(
+    model: SASRec,
+    optimizer: jde.nnx.Optimizer,
+    sessions: jde.Jagged,
+    followers: jde.Jagged,
+    others: jax.Array,
+) -> jax.Array:
     """Updates the table and the transformer; returns the loss."""
     grad = jde.nnx.value_and_grad(loss_fn)
     loss, grads = grad(model, sessions, followers, others)
@@ -105,7 +113,9 @@ def train_step(model, optimizer, sessions, followers, others):
 
 
 @jde.nnx.jit
-def recall(model, sessions, catalogue, following):
+def recall(
+    model: SASRec, sessions: jde.Jagged, catalogue: jax.Array, following: jax.Array
+) -> jde.metrics.RecallAtK:
     """Returns recall of the item that follows a session among the two best."""
     last = jnp.maximum(sessions.lengths - 1, 0)
     query = jnp.take_along_axis(model(sessions), last[:, None, None], axis=1)[:, 0]

@@ -87,17 +87,31 @@ class Tasks(nnx.Module):
 
 # --8<-- [end:model]
 # --8<-- [start:step]
-def loss_fn(model: Tasks, ids, labels, weights, importance):
+def loss_fn(
+    model: Tasks,
+    ids: dict[str, jax.Array],
+    labels: dict[str, jax.Array],
+    weights: dict[str, jax.Array],
+    importance: dict[str, jax.Array],
+) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Returns the sum of the tasks' log losses, and each of them."""
-    losses = {}
+    losses: dict[str, jax.Array] = {}
     for task, logits in model(ids).items():
         loss = optax.sigmoid_binary_cross_entropy(logits, labels[task])
         losses[task] = (loss * weights[task]).mean()  # each example counts alike
-    return sum(importance[task] * losses[task] for task in TASKS), losses
+    total = sum((importance[t] * losses[t] for t in TASKS), start=jnp.zeros(()))
+    return total, losses
 
 
 @jde.nnx.jit
-def train_step(model, optimizer, ids, labels, weights, importance):
+def train_step(
+    model: Tasks,
+    optimizer: jde.nnx.Optimizer,
+    ids: dict[str, jax.Array],
+    labels: dict[str, jax.Array],
+    weights: dict[str, jax.Array],
+    importance: dict[str, jax.Array],
+) -> dict[str, jax.Array]:
     """Takes one step for all tasks; each row gets the sum of their gradients."""
     grad = jde.nnx.value_and_grad(loss_fn, has_aux=True)
     (_, losses), grads = grad(model, ids, labels, weights, importance)
@@ -106,7 +120,7 @@ def train_step(model, optimizer, ids, labels, weights, importance):
 
 
 @jde.nnx.jit
-def predict(model, ids):
+def predict(model: Tasks, ids: dict[str, jax.Array]) -> dict[str, jax.Array]:
     """Returns logits by task."""
     return model(ids)
 

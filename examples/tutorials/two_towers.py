@@ -20,8 +20,8 @@ USER_IDS = RNG.integers(1 << 40, 1 << 62, USERS)
 ITEM_IDS = RNG.integers(1 << 40, 1 << 62, ITEMS)
 TOPIC_OF_USER = RNG.integers(0, TOPICS, USERS)  # the truth: each user has one topic
 ITEMS_OF_TOPIC = RNG.permutation(ITEMS).reshape(TOPICS, -1)  # of 40 items each
-POPULARITY = 1 / np.arange(1, ITEMS // TOPICS + 1)  # within a topic
-POPULARITY /= POPULARITY.sum()
+_SHARES = 1 / np.arange(1, ITEMS // TOPICS + 1)
+POPULARITY = _SHARES / _SHARES.sum()  # within a topic
 
 
 def draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +60,9 @@ class TwoTowers(nnx.Module):
 
 # --8<-- [end:model]
 # --8<-- [start:step]
-def loss_fn(model: TwoTowers, user, item, frequency):
+def loss_fn(
+    model: TwoTowers, user: jax.Array, item: jax.Array, frequency: jax.Array
+) -> jax.Array:
     """Returns the softmax loss of each user's item among the items of the batch."""
     scores = model(user, item) - jnp.log(frequency)  # popular items are drawn more
     return optax.softmax_cross_entropy_with_integer_labels(
@@ -69,7 +71,13 @@ def loss_fn(model: TwoTowers, user, item, frequency):
 
 
 @jde.nnx.jit
-def train_step(model, optimizer, user, item, frequency):
+def train_step(
+    model: TwoTowers,
+    optimizer: jde.nnx.Optimizer,
+    user: jax.Array,
+    item: jax.Array,
+    frequency: jax.Array,
+) -> jax.Array:
     """Updates both tables and the tower; returns the loss."""
     loss, grads = jde.nnx.value_and_grad(loss_fn)(model, user, item, frequency)
     optimizer.update(model, grads)
@@ -77,7 +85,9 @@ def train_step(model, optimizer, user, item, frequency):
 
 
 @jde.nnx.jit
-def recall(model, user, catalogue, chosen):
+def recall(
+    model: TwoTowers, user: jax.Array, catalogue: jax.Array, chosen: jax.Array
+) -> jde.metrics.RecallAtK:
     """Returns recall of the chosen items among the ten best of the catalogue."""
     return jde.metrics.RecallAtK.from_model_output(model(user, catalogue), chosen, k=10)
 

@@ -136,8 +136,8 @@ def test_a_publication_comes_over_tcp(tmp_path):
         with pytest.raises(ConnectionError, match="is away"):
             served.update()
         np.testing.assert_array_equal(looked_up(served), look_up(rows, IDS))
-    with pytest.raises(TypeError, match="follows one process"):
-        Subscriber([tmp_path, tmp_path])
+    with pytest.raises(ValueError, match="1 processes publish"):
+        Subscriber([tmp_path, tmp_path], interval=0)
 
 
 def test_many_newer_rows_lead_to_a_newer_snapshot(tmp_path):

@@ -8,9 +8,10 @@ import online
 
 
 @pytest.mark.slow
-def test_a_server_follows_a_change_of_taste(tmp_path, monkeypatch):
+@pytest.mark.parametrize("to", ["folder", "tcp"])
+def test_a_server_follows_a_change_of_taste(tmp_path, monkeypatch, to):
     monkeypatch.chdir(tmp_path)
-    options = ["--seconds", "10", "--change", "3", "--intervals", "0.05"]
+    options = ["--seconds", "10", "--change", "3", "--intervals", "0.05", "--to", to]
     ((auc, age),) = online.main(options).values()
     # A model of before the change has 0.43: the kinds are others than it has learned.
     assert auc > 0.6 and age < 5

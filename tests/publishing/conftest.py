@@ -115,7 +115,9 @@ def channels(request, tmp_path) -> Iterator[Channels]:
             listen, lambda: jde.serving.Socket(f"127.0.0.1:{opened[-1].port}")
         )
     else:
-        fsspec = pytest.importorskip("fsspec", reason="needs pip install fsspec")
+        fsspec = pytest.importorskip(
+            "fsspec", reason="needs pip install 'jax-dynemb[bucket]'"
+        )
         url = f"memory://{tmp_path}"
 
         def make():

@@ -1,299 +1,321 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Publishers and subscribers that are killed at any moment; run by test_killed.
+"""Kills publishers and subscribers at any moment, and counts rows that are wrong.
 
-    python kill_serving.py DIRECTORY KILLS SEED CHANNEL
+    python tests/publishing/kill_serving.py --kills 10000 --channels folder redis
 
-CHANNEL is folder, socket or redis. A Redis server is killed too, and comes back with
-what it saved up to a second before. JAX is imported once, and each process is a fork. A
-trainer restores its latest checkpoint, which may be older than what it has published,
-and goes on. A reader compares all rows of each version with those that its step must
-have: a row is the number of steps that have used it since it was last removed. Prints
-one line of JSON.
+A trainer resumes from its latest checkpoint, which may be older than what it has
+published, and goes on. A reader compares all rows of each version with those that its
+step must have (counted_training.py). Either is killed, or both, or a Redis server,
+which comes back with what it saved up to a second before. At the end a trainer
+publishes its last step, which a new reader must have.
+
+Each process is a fork of one that has compiled all programs, so a life takes a tenth of
+a second. Forks have none of XLA's threads: there a step runs in the thread that calls
+it. With --cold a fork begins before XLA, has its threads, and takes two seconds.
+
+Prints one line of JSON for each channel. The exit status is 1 if a row was wrong.
 """
 
+import argparse
 import contextlib
 import json
 import os
 import random
-import shutil
 import signal
-import socket
-import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
-
-IDS, BATCH, REMOVED, SAVE_EVERY = 400, 60, 15, 7
-COLL = jde.Tables(
-    [
-        jde.TableConfig(
-            name,
-            dim=4,
-            capacity=1024,
-            initializer=jde.initializers.zeros(),
-            optimizer=jde.optim.sgd(1.0),
-            log_removed=4096,
-        )
-        for name in "ab"
-    ]
+from jax_dynemb._src.table import erase_keys
+from publishing.counted_training import (
+    COLL,
+    IDS,
+    TABLES,
+    Faults,
+    counts_at,
+    faults_of,
+    of_both,
+    resumed,
+    save,
+    trained,
+)
+from publishing.forks import Fork
+from publishing.kill_channels import (
+    KINDS,
+    Server,
+    prepare,
+    reached,
+    reader_of,
+    writer_of,
 )
 
-
-def drawn(step: int) -> tuple[np.ndarray, np.ndarray]:
-    """The ids that a step uses, and those that it removes before."""
-    draw = np.random.default_rng(step)
-    return draw.permutation(IDS)[:BATCH], draw.permutation(IDS)[:REMOVED]
+SAVE_EVERY, SNAPSHOT_EVERY = 7, 9
+# How often both are killed, or the server, or a process that has only begun.
+BOTH, SERVER, BEGINNING = 0.1, 0.03, 0.3
 
 
-_COUNTS = [np.zeros(IDS, np.int64)]
-
-
-def counts_at(step: int) -> np.ndarray:
-    """How often each id was used since it was removed last, after a step."""
-    while len(_COUNTS) <= step:
-        used, removed = drawn(len(_COUNTS))
-        counts = _COUNTS[-1].copy()
-        counts[removed] = 0
-        counts[used] += 1
-        _COUNTS.append(counts)
-    return _COUNTS[step]
-
-
-@jax.jit
-def train(state, used, removed):
-    state = COLL.erase(state, removed)
-    rows, residual, state = COLL.lookup(state, used)
-    grads = {name: -jnp.ones_like(each) for name, each in rows.items()}
-    return COLL.apply_gradients(state, residual, grads)
-
-
-def of_both(ids: np.ndarray) -> dict:
-    """The same ids for both tables."""
-    return {name: jde.ids(ids) for name in "ab"}
-
-
-def writer_of(folder: Path) -> Any:
-    """Where a trainer publishes."""
-    kind, where = (folder / "channel").read_text().split()
-    if kind == "redis":
-        return jde.serving.Redis(where, "p", lease=0.2)
-    if kind == "socket":
-        return jde.serving.Listener(folder / "out", where)
-    return folder / "out"
-
-
-def reader_of(folder: Path) -> Any:
-    """Where a reader reads."""
-    kind, where = (folder / "channel").read_text().split()
-    return jde.serving.Socket(where) if kind == "socket" else writer_of(folder)
-
-
-def reached(call: Callable) -> Any:
-    """Calls again while the channel is away."""
-    while True:
-        try:
-            return call()
-        except ConnectionError:
-            time.sleep(0.01)
-
-
-def run_trainer(folder: Path, log: int) -> None:
-    """Trains and publishes until it is killed."""
-    saved, step = folder / "saved", 0
-    state = COLL.init(0)
-    if jde.checkpoint.latest(saved) is not None:
-        restored = jde.checkpoint.restore(saved, {"tables": state}, tables=COLL)
-        state, step = restored.tree["tables"], restored.step
+def run_trainer(folder: Path, log: int, steps: int | None = None) -> None:
+    """Trains and publishes until it is killed, or so many steps and all of them."""
+    checkpoint = folder / "saved.npz"
+    state, step = resumed(checkpoint)
     publisher = reached(
-        lambda: jde.serving.Publisher(COLL, writer_of(folder), snapshot_every=9)
+        lambda: jde.serving.Publisher(
+            COLL, writer_of(folder), snapshot_every=SNAPSHOT_EVERY
+        )
     )
-    while True:
+    last = None if steps is None else step + steps
+    while step != last:
         step += 1
-        used, removed = drawn(step)
-        state = train(state, of_both(used), of_both(removed))
+        state = trained(state, step)
+        dense = {"w": jnp.full(2, step)}
         with contextlib.suppress(ConnectionError):  # training goes on
-            publisher.step(state, {"w": jnp.full(2, step)}, step=step)
+            publisher.step(state, dense, step=step)
         os.write(log, f"step {step}\n".encode())
         if step % SAVE_EVERY == 0:
-            jde.checkpoint.save(saved, step, {"tables": state}, tables=COLL, keep=2)
-            jde.checkpoint.wait(saved)
+            save(checkpoint, step, state)
+        time.sleep(0.004)  # so that most steps are published
+    publisher.flush(state, {"w": jnp.full(2, step)}, step=step)
+    os.write(log, f"end {step}\n".encode())
+    time.sleep(3600)  # a listener ends with its process
 
 
-def check(served: jde.serving.Subscriber) -> int:
-    """Compares all rows of a version with what they must be; returns its step."""
+def check(served: jde.serving.Subscriber) -> tuple[int, Faults]:
+    """Compares all rows of a version; returns its step, and how many are wrong."""
     with served.reading() as (version, state):
         rows, found, _ = COLL.find(state, of_both(np.arange(IDS)))
         rows, found = jax.device_get((rows, found))
-    want = counts_at(version.step)
-    for name in "ab":
-        np.testing.assert_array_equal(rows[name], np.repeat(want[:, None], 4, 1))
-        np.testing.assert_array_equal(found[name], want > 0)
-    assert version.dense["w"].tolist() == [version.step] * 2
-    return version.step
+    rows = {name: np.where(found[name][:, None], rows[name], 0) for name in TABLES}
+    return version.step, faults_of(version.step, version.dense["w"], rows)
 
 
-def run_reader(folder: Path, log: int) -> None:
-    """Follows and compares until it is killed."""
-    served = jde.serving.Subscriber(reader_of(folder), COLL, interval=0)
+def check_torch(served: Any) -> tuple[int, Faults]:
+    """Does what ``check`` does, with a subscriber of PyTorch."""
+    import torch  # noqa: PLC0415 (it may not be installed)
+
+    version = served.version()
+    rows = version.collection({name: torch.arange(IDS) for name in TABLES})
+    rows = {name: each.detach().numpy() for name, each in rows.items()}
+    return version.step, faults_of(version.step, version.dense["w"].numpy(), rows)
+
+
+def run_reader(
+    package: Any, folder: Path, log: int, versions: int | None = None
+) -> None:
+    """Compares, while a thread follows, until it is killed, or for so many versions."""
+    source = reader_of(folder, package)
+    if package is jde.serving:
+        served, compare = jde.serving.Subscriber(source, COLL, interval=0.005), check
+    else:
+        served, compare = package.Subscriber(source, interval=0.005), check_torch
     number = -1
-    while True:
-        if served.version().number != number:
-            number = served.version().number
-            os.write(log, f"checked {check(served)}\n".encode())
-        try:
-            taken = served.update()
-        except ConnectionError:
-            taken = 0
-        if taken == 0:
-            time.sleep(0.005)
-
-
-class Child:
-    """A fork that runs a function and says in lines what it does."""
-
-    alive: ClassVar[set[int]] = set()
-
-    def __init__(self, run: Callable[[Path, int], None], folder: Path):
-        self._read, write = os.pipe()
-        os.set_blocking(self._read, False)
-        self.lines: list[str] = []
-        self._rest = b""
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(self._read)
-            try:
-                run(folder, write)
-            except BaseException as error:  # it must not run the parent's code
-                os.write(write, f"failed: {error!r}\n".encode())
-            finally:
-                os._exit(1)
-        os.close(write)
-        self.alive.add(self.pid)
-
-    def read(self) -> list[str]:
-        """What it has said until now; RuntimeError if it has failed."""
-        try:
-            while data := os.read(self._read, 1 << 16):
-                self._rest += data
-        except BlockingIOError:
-            pass
-        *lines, self._rest = self._rest.split(b"\n")
-        self.lines += [line.decode() for line in lines]
-        if bad := [line for line in self.lines if line.startswith("failed")]:
-            raise RuntimeError(bad[0])
-        return self.lines
-
-    def wait_for_lines(self, count: int) -> None:
-        """Waits until it has said so many."""
-        until = time.monotonic() + 240
-        while len(self.read()) < count:
-            if time.monotonic() > until:
-                raise RuntimeError(f"it has said {self.lines} after four minutes")
+    while versions != 0:
+        if served.version().number == number:
             time.sleep(0.002)
-
-    def kill(self) -> list[str]:
-        """Ends it at once, and returns all that it said."""
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        self.alive.discard(self.pid)
-        said = self.read()
-        os.close(self._read)
-        return said
+            continue
+        number = served.version().number
+        step, faults = compare(served)
+        os.write(log, f"{step} {' '.join(map(str, faults))}\n".encode())
+        versions = None if versions is None else versions - 1
+    served.close()
 
 
-class Server:
-    """A Redis server that saves each second."""
+def package_of(framework: str) -> Any:
+    """The package whose subscribers are killed."""
+    if framework == "jax":
+        return jde.serving
+    source = Path(__file__).resolve().parents[2] / "jax_dynemb_torch/src"
+    sys.path.insert(0, str(source))
+    import torch  # noqa: PLC0415 (it may not be installed)
 
-    def __init__(self, folder: Path):
-        self.folder = folder
-        folder.mkdir()
-        self.start()
+    import jax_dynemb_torch  # noqa: PLC0415
 
-    def start(self) -> None:
-        """Starts it with what it saved."""
-        program = shutil.which("redis-server")
-        assert program is not None
-        arguments = ["--port", "0", "--unixsocket", str(self.folder / "s")]
-        arguments += ["--save", "1 1", "--dir", str(self.folder)]
-        self.process = subprocess.Popen(
-            [program, *arguments], stdout=subprocess.DEVNULL
-        )
-
-    def kill(self) -> None:
-        """Ends it at once."""
-        self.process.kill()
-        self.process.wait()
+    torch.set_num_threads(1)
+    return jax_dynemb_torch
 
 
-def prepare(folder: Path, kind: str) -> Server | None:
-    """Says where the channel is; starts a server for it."""
-    where = "-"
-    if kind == "redis":
-        where = f"unix://{folder / 'server' / 's'}"
-    elif kind == "socket":
-        with socket.create_server(("127.0.0.1", 0)) as some:
-            where = f"127.0.0.1:{some.getsockname()[1]}"
-    (folder / "channel").write_text(f"{kind} {where}")
-    return Server(folder / "server") if kind == "redis" else None
+def warm_up(package: Any) -> None:
+    """Compiles all programs that forks run, which must not compile any."""
+    # No work for threads, which forks do not have. XLA reads it when it begins.
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
+    os.environ["XLA_FLAGS"] = flags
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    with tempfile.TemporaryDirectory() as name, open(os.devnull, "wb") as log:
+        folder = Path(name)
+        prepare(folder, "folder")
+        state, step = resumed(folder / "saved.npz")
+        for history in range(6):  # from few rows to all
+            to = folder / f"{history}"
+            for _ in range(2):
+                with jde.serving.Publisher(COLL, to, snapshot_every=2) as publisher:
+                    for _ in range(3):
+                        step += 1
+                        state = trained(state, step)
+                        dense = {"w": jnp.full(2, step)}
+                        publisher.step(state, dense, step=step)
+                    publisher.flush(state, dense, step=step)
+                save(folder / "saved.npz", step, state)
+                state, step = resumed(folder / "saved.npz")
+        to.rename(folder / "out")
+        for each in (package, jde.serving):
+            run_reader(each, folder, log.fileno(), 1)
+        served = jde.serving.Subscriber(folder / "out", COLL, interval=0)
+        state = served._states[1]
+        for size in (100, 200, 300):  # keys that segments of several steps remove
+            for name in TABLES:
+                gone = erase_keys(COLL, name, state[name], np.arange(size))
+                state = state | {name: gone}
 
 
-def main(folder: Path, kills: int, seed: int, kind: str = "folder") -> dict[str, int]:
-    """Kills so many trainers, readers and servers; counts steps and versions."""
-    folder = folder.absolute()
-    server = prepare(folder, kind)
+def main(
+    folder: Path, kills: int, seed: int, kind: str, framework: str = "jax"
+) -> dict[str, int]:
+    """Kills so many trainers, readers and servers; counts steps, versions and rows."""
+    server = prepare(folder.absolute(), kind)
+    package, draw = package_of(framework), random.Random(seed)
     try:
-        return kill(folder, kills, random.Random(seed), server)
+        return Killing(folder.absolute(), draw, server, package).run(kills)
     finally:
-        for child in Child.alive:
+        for child in Fork.alive:
             os.kill(child, signal.SIGKILL)
         if server is not None:
             server.kill()
 
 
-def kill(
-    folder: Path, kills: int, draw: random.Random, server: Server | None
-) -> dict[str, int]:
-    """Does what ``main`` says."""
-    counts = {"kills": 0, "servers": 0, "steps": 0, "versions": 0}
-    trainer = Child(run_trainer, folder)
-    trainer.wait_for_lines(1)
-    reader = Child(run_reader, folder)
-    while counts["kills"] < kills:
-        counts["kills"] += 1
-        if counts["kills"] % 50 == 0:  # a run of hours may be ended
-            print(json.dumps(counts), file=sys.stderr, flush=True)
-        if server is not None and draw.random() < 0.15:
-            time.sleep(draw.random())
-            server.kill()
-            time.sleep(draw.random() * 0.2)
-            server.start()
-            counts["servers"] += 1
-            continue
-        victim = trainer if draw.random() < 0.6 else reader
-        victim.wait_for_lines(draw.choice((1, 2, 5, 12)))
-        time.sleep(draw.random() * 0.02)
-        said = victim.kill()
-        if victim is trainer:
-            counts["steps"] += len(said)
-            trainer = Child(run_trainer, folder)
+class Killing:
+    """A trainer and a reader that are killed and begin again."""
+
+    def __init__(
+        self, folder: Path, draw: random.Random, server: Server | None, package: Any
+    ):
+        self.folder, self.draw, self.server = folder, draw, server
+        self.runs: dict[str, Callable[[Path, int], None]] = {
+            "trainers": run_trainer,
+            "readers": partial(run_reader, package),
+        }
+        self.counts = dict.fromkeys(
+            ["kills", *self.runs, "servers", "steps", "versions", *Faults._fields], 0
+        )
+        self.forks: dict[str, Fork] = {}
+        self.begin("trainers")
+        self.forks["trainers"].wait_for_lines(1)
+        self.begin("readers")
+
+    def begin(self, name: str) -> None:
+        """Begins a life."""
+        self.forks[name] = Fork(self.runs[name], self.folder)
+
+    def run(self, kills: int) -> dict[str, int]:
+        """Does what ``main`` says."""
+        shown = time.monotonic()
+        while self.counts["kills"] < kills:
+            self.kill_some()
+            if time.monotonic() - shown > 60:  # a run of hours may be ended
+                shown = time.monotonic()
+                print(json.dumps(self.counts), file=sys.stderr, flush=True)
+        for fork in self.forks.values():
+            fork.wait_for_lines(1, self.forks.values())
+        for name in self.runs:
+            self.end(name, 0)
+        self.compare_the_end()
+        return self.counts
+
+    def kill_some(self) -> None:
+        """Waits for any moment, and kills one process or two."""
+        draw, both = self.draw, self.draw.random() < BOTH
+        if self.server is not None and draw.random() < SERVER:
+            self.kill_server(self.server)
+            return
+        victim = "trainers" if draw.random() < 0.6 else "readers"
+        if draw.random() < BEGINNING:
+            time.sleep(draw.random() * 0.1)
         else:
-            counts["versions"] += len(said)
-            reader = Child(run_reader, folder)
-    trainer.wait_for_lines(3)
-    reader.wait_for_lines(1)
-    trainer.kill()
-    counts["versions"] += len(reader.kill())
-    return counts
+            self.forks[victim].wait_for_lines(
+                draw.choice((1, 1, 2, 5)), self.forks.values()
+            )
+            time.sleep(draw.random() * 0.02)
+        for name in self.runs if both else [victim]:
+            self.end(name)
+        for name in self.runs if both else [victim]:
+            self.begin(name)
+
+    def kill_server(self, server: Server) -> None:
+        """Lets it work for a moment, and its clients without it."""
+        time.sleep(self.draw.random())
+        server.kill()
+        time.sleep(self.draw.random() * 0.2)
+        server.start()
+        self.counts["servers"] += 1
+        self.counts["kills"] += 1
+
+    def end(self, name: str, kills: int = 1) -> None:
+        """Kills a process, and counts what it said."""
+        self.counts["kills"] += kills
+        self.counts[name] += kills
+        for line in self.forks[name].kill():
+            if name == "trainers":
+                self.counts["steps"] += 1
+                counts_at(int(line.split()[1]))  # for the readers that begin later
+            else:
+                self.count(line)
+
+    def count(self, line: str) -> None:
+        """Counts a version."""
+        self.counts["versions"] += 1
+        for fault, rows in zip(Faults._fields, line.split()[1:], strict=True):
+            self.counts[fault] += int(rows)
+
+    def compare_the_end(self) -> None:
+        """Lets a trainer publish all, and a new reader have its last step."""
+        trainer = Fork(partial(run_trainer, steps=5), self.folder)
+        trainer.wait_for_lines(6)
+        step = int(trainer.read()[-1].split()[1])
+        reader = Fork(self.runs["readers"], self.folder)
+        until = time.monotonic() + 60
+        while not any(int(line.split()[0]) >= step for line in reader.read()):
+            if time.monotonic() > until:
+                raise RuntimeError(f"no reader has step {step}: {reader.lines[-3:]}")
+            time.sleep(0.01)
+        for line in reader.kill():
+            self.count(line)
+        trainer.kill()
+
+
+def run_all(arguments: list[str]) -> int:
+    """Runs the program."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=100, help="of each channel")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--channels", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--framework", choices=("jax", "torch"), default="jax")
+    parser.add_argument("--cold", action="store_true", help="with XLA's threads")
+    options = parser.parse_args(arguments)
+    if not options.cold:
+        warm_up(package_of(options.framework))
+    wrong = 0
+    for kind in options.channels:
+        with tempfile.TemporaryDirectory() as folder:
+            begin = time.monotonic()
+            counts = main(
+                Path(folder), options.kills, options.seed, kind, options.framework
+            )
+        seconds = round(time.monotonic() - begin)
+        said = {"channel": kind, "framework": options.framework, "seconds": seconds}
+        print(json.dumps(said | counts), flush=True)
+        wrong += sum(counts[fault] for fault in Faults._fields)
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]), *map(int, sys.argv[2:4]), *sys.argv[4:])))
+    sys.exit(run_all(sys.argv[1:]))

@@ -440,3 +440,32 @@ def test_old_parts_that_a_killed_publisher_left_are_removed(tmp_path):
     with jde.serving.Publisher(coll, tmp_path) as publisher:
         run.publish(publisher)
     assert not list(tmp_path.glob("removed-*"))
+
+
+def test_an_update_ends_although_segments_go_on_coming(tmp_path, monkeypatch):
+    """Each applied segment is followed by a newer one, for ever."""
+    coll = tables()
+    run = Training(coll)
+    with jde.serving.Publisher(coll, tmp_path, snapshot_every=100) as publisher:
+
+        def publish():
+            run.step()
+            run.publish(publisher)
+            publisher.flush()
+
+        publish()
+        take = jde.serving.Subscriber._take_segments
+
+        def slow(self, segments):
+            take(self, segments)
+            publish()
+
+        publish()
+        publish()
+        monkeypatch.setattr(jde.serving.Subscriber, "_take_segments", slow)
+        served = jde.serving.Subscriber(tmp_path, tables(), interval=0)
+        assert served.version().number == 3  # two more are there now
+        assert served.update() == 2 and served.version().number == 5
+    monkeypatch.undo()
+    assert served.update() == 2 and served.update() == 0
+    same_rows(coll, run.state, served)

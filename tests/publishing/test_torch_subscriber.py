@@ -3,6 +3,7 @@
 """PyTorch follows a training in JAX: the same rows, at every part."""
 
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,9 @@ import optax
 import pytest
 
 import jax_dynemb as jde
+from processes import run_job
+from publishing.publish_in_processes import IDS as COUNTED_IDS
+from publishing.publish_in_processes import SHARDINGS, counts_at
 from publishing.test_publisher import IDS, Training, tables
 
 torch = pytest.importorskip("torch")
@@ -62,3 +66,36 @@ def test_pytorch_reads_the_cores_of_a_tensor_train(tmp_path, monkeypatch):
     want = np.asarray(coll.find(state, {"t": jde.ids(ids)})[0]["t"])[:, 0]
     found = bag(torch.from_numpy(ids)).detach()
     np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+
+
+def faults_of(version):
+    """The tables that do not hold what the step of a version says."""
+    ids = {name: torch.arange(COUNTED_IDS) for name in SHARDINGS}
+    want = np.repeat(counts_at(version.step)[:, None], 4, 1)  # 0: it is not there
+    found = version.collection(ids)
+    assert version.dense["w"].tolist() == [version.step] * 2
+    return [n for n in SHARDINGS if not np.array_equal(found[n].numpy(), want)]
+
+
+@pytest.mark.slow
+def test_pytorch_sees_one_moment_of_two_processes(tmp_path, monkeypatch):
+    """Shards of two processes, each with its own gaps; snapshots of several numbers."""
+    monkeypatch.setattr(sys, "path", [str(TORCH), *sys.path])
+    import jax_dynemb_torch  # noqa: PLC0415 (it lies in this repository)
+
+    script = Path(__file__).with_name("publish_in_processes.py")
+    folders, steps = [tmp_path / f"process-{n}" for n in range(2)], []
+    job = threading.Thread(target=run_job, args=(script, 2, tmp_path, 2, 40, 25))
+    job.start()
+    served = jax_dynemb_torch.Subscriber(folders, interval=0, wait=240)
+    alive = True
+    while alive:
+        alive = job.is_alive()  # before the last look
+        served.update()
+        if not steps or steps[-1] != served.version().step:
+            steps.append(served.version().step)
+            assert faults_of(served.version()) == []
+    job.join()
+    assert steps == sorted(steps) and len(steps) > 5 and steps[-1] == 40
+    late = jax_dynemb_torch.Subscriber(folders, interval=0)
+    assert late.version().step == 40 and faults_of(late.version()) == []

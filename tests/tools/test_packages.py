@@ -72,14 +72,13 @@ def test_the_script_adds_plugins_to_the_extras(tmp_path):
     assert extras == {k: v for k, v in unedited.items() if k not in CUDAS}
 
 
-def test_all_packages_have_one_address():
+def test_packages_name_no_address_that_others_do_not():
+    """None has one before there is a public repository; then all have the same."""
     torch = (ROOT / "jax_dynemb_torch/pyproject.toml").read_text(encoding="utf-8")
-    others = [tomllib.loads(torch), *map(plugin, CUDAS)]
-    urls = MAIN["project"]["urls"]
-    assert {"Homepage", "Documentation", "Issues", "Changelog"} == set(urls)
-    assert all(url.startswith(urls["Homepage"]) for url in urls.values())
-    for other in others:
-        assert other["project"]["urls"].items() <= urls.items()
+    projects = [MAIN, tomllib.loads(torch), *map(plugin, CUDAS)]
+    urls = MAIN["project"].get("urls", {})
+    for each in projects:
+        assert each["project"].get("urls", {}).items() <= urls.items()
 
 
 def test_pythons():

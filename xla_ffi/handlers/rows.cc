@@ -63,8 +63,9 @@ struct Scatter {
                   "of the index part of a tiered table only scores are written");
     reader.expect(args.table.index != nullptr || (parts & 2) == 0,
                   "the rows part of a tiered table has no scores");
-    reader.expect(rounds == 0 || args.table.index != nullptr || args.table.row_keys != nullptr,
-                  "rows that are rounded stochastically come with their keys");
+    reader.expect(
+        rounds == 0 || args.table.index != nullptr || args.table.rounds_stochastically != 0,
+        "rows that are rounded stochastically come with their keys");
     if ((parts & 1) != 0) args.values = data<float>(reader.next_arg(BufferRule::kRowValues));
     if ((parts & 2) != 0) args.scores = data<uint64_t>(reader.next_arg(BufferRule::kRowScores));
     for (int s = 0; s < args.table.num_states; ++s) {

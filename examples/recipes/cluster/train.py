@@ -15,6 +15,7 @@ import argparse
 import functools
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -74,11 +75,13 @@ def batch(number: int, mesh: Mesh):
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
-def step(coll, run, ids, label):
+def step(
+    coll: jde.Tables, run: dict[str, Any], ids: dict[str, jax.Array], label: jax.Array
+) -> tuple[dict[str, Any], jax.Array]:
     """Looks up, takes the gradients and applies them, all on the mesh."""
     rows, residual, tables = coll.lookup(run["tables"], ids)
 
-    def loss_fn(weights, rows):
+    def loss_fn(weights: jax.Array, rows: dict[str, jax.Array]) -> jax.Array:
         return jnp.mean((jnp.tanh(rows["item"] @ weights) - label) ** 2)
 
     loss, (d_weights, d_rows) = jax.value_and_grad(loss_fn, (0, 1))(

@@ -12,6 +12,7 @@ checkpoint. With JAX_PLATFORMS=cpu and without --gpu it runs on CPUs.
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.v2.jax import JaxConfig, JaxTrainer
@@ -19,7 +20,7 @@ from ray.train.v2.jax import JaxConfig, JaxTrainer
 HERE = str(Path(__file__).parent)
 
 
-def worker(config: dict) -> None:
+def worker(config: dict[str, Any]) -> None:
     """Runs one process of the job; an error asks Ray for another try."""
     import sys  # noqa: PLC0415 (this function is sent to the workers)
 

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray.exceptions import RayError
@@ -57,7 +58,7 @@ def main() -> int:
     group = placement_group([needs] * options.workers, strategy="SPREAD")
     ray.get(group.ready())
 
-    def place(task, number):
+    def place(task: Any, number: int) -> Any:
         """Reserves for a task what worker ``number`` may use."""
         bundle = PlacementGroupSchedulingStrategy(group, number)
         return task.options(num_gpus=options.gpus, scheduling_strategy=bundle)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from torch import nn
 
 from jax_dynemb_torch._embedding import DynamicEmbeddingBag, as_ids, bag_ends, only_bags
 from jax_dynemb_torch._snapshot import Snapshot
-from jax_dynemb_torch._source import load, table_names
+from jax_dynemb_torch._source import load, load_joined, table_names
 
 
 class _Bags(NamedTuple):
@@ -31,7 +31,9 @@ class EmbeddingBagCollection(nn.Module):
     Features of one table share its lookup.
 
     Args:
-      path: an export directory or file, or a DynamicEmb dump directory.
+      path: an export directory or file, or a DynamicEmb dump directory. Or a list of
+        export directories without deltas, each with some rows of the same tables, as
+        the processes of a job write them.
       tables: names; all if None.
       features: by table, the features that look it up; None takes what the export says,
         else the table's name.
@@ -40,15 +42,20 @@ class EmbeddingBagCollection(nn.Module):
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path | Sequence[str | Path],
         *,
         tables: Iterable[str] | None = None,
         features: Mapping[str, Iterable[str]] | None = None,
         mode: str | None = None,
     ):
         super().__init__()
-        names = table_names(path) if tables is None else list(tables)
-        sources = [load(path, name) for name in names]
+        several = isinstance(path, list | tuple)
+        paths = [Path(each) for each in (path if several else [path])]
+        names = table_names(paths[0]) if tables is None else list(tables)
+        sources = [
+            load(paths[0], n) if len(paths) == 1 else load_joined(paths, n)
+            for n in names
+        ]
         given = features or {}
         self.features = {s.name: tuple(given.get(s.name, s.features)) for s in sources}
         self._table_of = {f: t for t, names in self.features.items() for f in names}

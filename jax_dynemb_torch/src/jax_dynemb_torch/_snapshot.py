@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from jax_dynemb_torch._joined import JoinedTables
 from jax_dynemb_torch._newer import Newer
 from jax_dynemb_torch._table import EXTRA_KEYS, Table
 
@@ -27,7 +28,7 @@ class Snapshot(nn.Module):
 
     def __init__(
         self,
-        base: Table,
+        base: Table | JoinedTables,
         overlay: Table | Newer | None,
         until: int | None,
         link: str | None = None,
@@ -54,7 +55,7 @@ class Snapshot(nn.Module):
         """float32[bags, dim]: sums over bags of int64[n], see ``Table.bags``."""
         # As in Table.find: a module's own attributes are slow to reach.
         base, overlay = self._modules["base"], self.overlay
-        assert isinstance(base, Table)
+        assert isinstance(base, Table | JoinedTables)
         if ids.is_cuda:
             self._hold()
         places = base.find(ids)

@@ -5,13 +5,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from jax_dynemb_torch._delta import deltas_of, read_delta
 from jax_dynemb_torch._dynamicemb import dump_tables, load_dump
 from jax_dynemb_torch._integrity import DamagedFileError, base_files, read_chain
+from jax_dynemb_torch._joined import JoinedTables
 from jax_dynemb_torch._safetensors import TensorFile, load_table, open_file
 from jax_dynemb_torch._snapshot import Snapshot
+from jax_dynemb_torch._table import Table
 
 _SUFFIX = ".safetensors"
 
@@ -83,6 +86,23 @@ def load(path: str | Path, table: str | None = None) -> Source:
     source = _of_file(open_file(file), name)
     snapshot = with_deltas(source.snapshot, name, path)
     return dataclasses.replace(source, snapshot=snapshot)
+
+
+def load_joined(paths: Sequence[Path], table: str) -> Source:
+    """Loads one table whose rows lie in several export directories.
+
+    Args:
+      paths: directories, each with some of the rows and no deltas.
+      table: its name.
+
+    Raises:
+      DamagedFileError, FileNotFoundError, ValueError: as ``load``, of any of them.
+    """
+    sources = [load(path, table) for path in paths]
+    bases = [source.snapshot.base for source in sources]
+    assert all(source.snapshot.overlay is None for source in sources)
+    joined = JoinedTables([base for base in bases if isinstance(base, Table)])
+    return dataclasses.replace(sources[0], snapshot=Snapshot(joined, None, None))
 
 
 def _of_file(file: TensorFile, name: str) -> Source:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,8 @@ class Subscriber(Follower):
 
     Args:
       source: the folder of the publisher, or a channel: ``Redis``, ``Socket`` or
-        ``Bucket``. While that is away, what is served stays and its age grows.
+        ``Bucket``. While that is away, what is served stays and its age grows. Of a job
+        of several processes, a list of those of all.
       device: where the tables are; the CPU if None.
       interval: seconds between two looks; 0: nothing is applied but by ``update``.
       wait: seconds to wait for the first snapshot.
@@ -79,18 +80,13 @@ class Subscriber(Follower):
 
     def __init__(
         self,
-        source: str | Path | Channel,
+        source: str | Path | Channel | Sequence[str | Path | Channel],
         *,
         device: torch.device | str | None = None,
         interval: float = 0.05,
         wait: float = 60.0,
         **options: Any,
     ):
-        if isinstance(source, list | tuple):
-            raise TypeError(
-                "This Subscriber follows one process. Serve several with JAX, or let a "
-                "program with jde.serving.Subscriber publish what it follows."
-            )
         self._options, self._device = options, torch.device(device or "cpu")
         super().__init__(source, interval, wait)
 
@@ -106,26 +102,34 @@ class Subscriber(Follower):
         return self
 
     def _take_snapshot(self, bases: list[Part], segments: list[list[Part]]) -> None:
-        del segments  # one channel has none behind its newest snapshot here
-        (part,) = bases
-        collection = EmbeddingBagCollection(part.path / TABLES, **self._options)
-        self._serve(part, collection.to(self._device))
+        """Serves whole tables, and the segments that lead all to one moment."""
+        paths = [base.path / TABLES for base in bases]
+        collection = EmbeddingBagCollection(paths, **self._options)
+        followed = self._followed(collection.to(self._device), segments)
+        self._serve([bases[0], *segments[0]][-1], followed)
 
     def _take_segments(self, segments: list[list[Part]]) -> None:
         """Serves the collection with the changes of all tables."""
-        ((part,),) = segments
-        held = self._version.collection
+        followed = self._followed(self._version.collection, segments)
+        self._serve(segments[0][-1], followed)
+
+    def _followed(
+        self, held: EmbeddingBagCollection, segments: list[list[Part]]
+    ) -> EmbeddingBagCollection:
+        """Returns a collection behind segments of each channel, in order."""
+        # Read first: rows of an earlier version may not be appended to twice.
+        changes = [
+            (bag.name, _changes(part, bag))
+            for own in segments
+            for part in own
+            for bag in held.bags
+            if bag.name in part.files
+        ]
+        before = {bag.name: bag.snapshot for bag in held.bags}
         snapshots: dict[str, Snapshot] = {}
-        for bag in held.bags:
-            link = part.files.get(bag.name)
-            if link is None:
-                continue
-            file = open_file(delta_path(part.path, bag.name), delta=True)
-            if file.header.link != link:
-                raise DamagedFileError(file.path, "it is of another segment")
-            changes = changes_in(file, bag.name, bag.dim)
-            snapshots[bag.name] = bag.snapshot.followed(*changes)
-        self._serve(part, held.with_snapshots(snapshots))
+        for name, each in changes:
+            snapshots[name] = snapshots.get(name, before[name]).followed(*each)
+        return held.with_snapshots(snapshots)
 
     def _wants_snapshot(self) -> bool:
         """Whether newer rows are a large share of a table."""
@@ -148,3 +152,11 @@ class Subscriber(Follower):
             return {}
         tensors = open_file(path, dense=True).tensors
         return {name: x.to(self._device, copy=True) for name, x in tensors.items()}
+
+
+def _changes(part: Part, bag: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Reads keys, rows and removed keys of one table in a segment."""
+    file = open_file(delta_path(part.path, bag.name), delta=True)
+    if file.header.link != part.files[bag.name]:
+        raise DamagedFileError(file.path, "it is of another segment")
+    return changes_in(file, bag.name, bag.dim)

@@ -49,6 +49,7 @@ class Follower(abc.ABC):
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._segments = self._snapshots = self._outages = 0
+        self._listed: int | None = None  # the newest segment when an update began
         self._load(wait)
         self._try_update()
         if interval > 0:
@@ -82,13 +83,17 @@ class Follower(abc.ABC):
     def update(self) -> int:
         """Takes what is there now, and returns how many segments that were.
 
+        What is published meanwhile is left for the next call, so this one ends however
+        fast that comes.
+
         Raises:
           ConnectionError: the channel is away; what is served stays.
         """
         with self._updating:
-            before = self._segments
+            before, self._listed = self._segments, None
             while self._next():
-                pass
+                if self._listed is not None and self._parts[0].number >= self._listed:
+                    break
             return self._segments - before
 
     def close(self) -> None:
@@ -168,6 +173,8 @@ class Follower(abc.ABC):
             for channel, part in zip(self._channels, behind, strict=True)
         ]
         common = set.intersection(*map(set, numbers))
+        if self._listed is None:
+            self._listed = max(common, default=None)
         if not common:
             return None
         return [

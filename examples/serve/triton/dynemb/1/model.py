@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils  # Triton has it, and nothing else
@@ -29,11 +30,11 @@ class TritonPythonModel:
         )
         self._backend = open_backend(framework, folder)
 
-    def execute(self, requests: list) -> list:
+    def execute(self, requests: list[Any]) -> list[Any]:
         """Answers each request, whatever becomes of the others."""
         return [self._response(request) for request in requests]
 
-    def _response(self, request):
+    def _response(self, request: Any) -> Any:
         ids = pb_utils.get_input_tensor_by_name(request, "IDS").as_numpy()
         try:
             answer = self._backend(ids)
