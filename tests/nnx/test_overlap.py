@@ -100,7 +100,7 @@ def test_a_loop_is_the_plain_loop(platform, reads):
     assert_same(far[0], plain[0])
 
 
-def test_the_step_is_traced_once_and_the_last_batch_has_padding_behind_it():
+def test_the_step_is_traced_once():
     far, traces = made(dataclasses.replace(TABLE, tier=TIER)), []
     step = new_step(traces)
     for seed in range(2):  # a loop a day

@@ -15,6 +15,8 @@ from jax_dynemb._src.nnx.jit import jit as jit
 from jax_dynemb._src.nnx.optimizer import Optimizer as Optimizer
 from jax_dynemb._src.nnx.optimizer import clip_by_global_norm as clip_by_global_norm
 from jax_dynemb._src.nnx.optimizer import update_tables as update_tables
+from jax_dynemb._src.nnx.overlap import Overlap as Overlap
+from jax_dynemb._src.nnx.overlap import overlap as overlap
 from jax_dynemb._src.nnx.table_batched import (
     TableBatchedTTEmbeddingBag as TableBatchedTTEmbeddingBag,
 )

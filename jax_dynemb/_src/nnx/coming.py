@@ -10,8 +10,6 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jax_dynemb._src.table import Tables
-
 NAME = "_jax_dynemb_coming"  # of the argument
 _in_step: contextvars.ContextVar[Mapping[str, Any] | None] = contextvars.ContextVar(
     NAME, default=None
@@ -24,7 +22,7 @@ class Announced:
 
     Attributes:
       model: that the step is called with.
-      ids: by feature.
+      ids: what collections know as theirs, see ``TableModule.known_in``.
       taken: how many calls of a step have taken announced ids.
     """
 
@@ -73,12 +71,14 @@ def taking_coming(fun: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-def coming_ids(coll: Tables) -> dict[str, Any]:
+def coming_ids(module: Any) -> dict[str, Any]:
     """Returns the coming ids of a collection's tables with tiers, by feature."""
-    ids = _in_step.get() or {}
-    tables = coll.engine.catalog.by_feature
+    announced = _in_step.get()
+    if not announced:
+        return {}
+    tables = module.coll.engine.catalog.by_feature
     return {
         name: each
-        for name, each in ids.items()
-        if name in tables and getattr(tables[name], "tier", None) is not None
+        for name, each in module.ids_in(announced).items()
+        if getattr(tables[name], "tier", None) is not None
     }

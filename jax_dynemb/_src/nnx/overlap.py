@@ -7,11 +7,10 @@ from __future__ import annotations
 import collections
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 
 from jax_dynemb._src.jagged import Jagged
@@ -48,9 +47,9 @@ def overlap(
     Args:
       model: the first Module that the step is called with.
       batches: pytrees; above a store as for ``jde.nnx.ahead``, on the host.
-      ids: finds in a batch the ids by feature. None: a batch is a dict with features
-        among its keys, or begins with one. Of a model with one feature it may be the
-        ids themselves, or begin with them.
+      ids: finds in a batch the ids by feature. None: a dict in the batch has features
+        among its keys, or ``jde.torchrec`` finds its KeyedJaggedTensor. Of a model with
+        one feature a batch may be the ids, or begin with them.
       size: batches that are ready or in the making.
       sharding: of batches, as for ``jde.pipeline.prefetch``.
       stores: by table name, as for ``jde.nnx.ahead``.
@@ -156,7 +155,7 @@ class Overlap:
 
 
 class _Pairs:
-    """Yields pairs: a batch, and the ids of the one behind it; padding at the end."""
+    """Yields pairs: a batch, and the ids of the one behind it; of the last, its own."""
 
     def __init__(self, batches: Prefetched[Any], ids_of: _IdsOf):
         self._batches, self._ids_of = batches, ids_of
@@ -170,7 +169,7 @@ class _Pairs:
         (batch,), self._following = self._following, self._taken()
         if self._following:
             return batch, self._ids_of(self._following[0])
-        return batch, _padding_of(self._ids_of(batch))
+        return batch, self._ids_of(batch)
 
     def _taken(self) -> list[Any]:
         return list(itertools.islice(self._batches, 1))
@@ -215,29 +214,36 @@ class _PairsAboveStore:
         own = self._read.popleft()
         following = self._read[0] if self._read else None
         given = self._ids_of(own if following is None else following)
-        ids = on_device(self._coll, given, self._sharding)
-        return batch, _padding_of(ids) if following is None else ids
+        return batch, on_device(self._coll, given, self._sharding)
 
     def close(self) -> None:
         self._feed.close()
 
 
 class _IdsFinder:
-    """Finds the ids of a batch by the names of the features of a model."""
+    """Finds in a batch what the collections of a model know as their ids."""
 
-    def __init__(self, modules: Iterable[TableModule]):
+    def __init__(self, modules: Sequence[TableModule]):
+        self._modules = modules
         self._features = {f for module in modules for f in module.coll.features}
 
     def __call__(self, batch: Any) -> Mapping[str, Any]:
-        given = batch
-        while isinstance(given, tuple | list) and given:
-            given = given[0]
-        if isinstance(given, Mapping):
-            found = {f: given[f] for f in given if f in self._features}
-            if found:
-                return found
-        elif isinstance(given, jax.Array | Jagged) and len(self._features) == 1:
-            return dict.fromkeys(self._features, given)
+        found: dict[str, Any] = {}
+
+        def is_known(node: Any) -> bool:
+            parts = [module.known_in(node) for module in self._modules]
+            for part in parts:
+                found.update(part)
+            return any(parts)
+
+        jax.tree.leaves(batch, is_leaf=is_known)
+        if found:
+            return found
+        first = batch
+        while isinstance(first, tuple | list) and first:
+            first = first[0]
+        if isinstance(first, jax.Array | Jagged) and len(self._features) == 1:
+            return dict.fromkeys(self._features, first)
         raise TypeError(
             f"overlap finds no ids of the features {sorted(self._features)} in a batch "
             f"that is {kind_of(batch)}. Say where they are: ids=lambda batch: "
@@ -253,17 +259,6 @@ def _collections_of(model: Any) -> list[TableModule]:
             "that the step is called with."
         )
     return found
-
-
-def _padding_of(ids: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes as many ids that are padding, in the shapes of these."""
-    return {name: _padding(each) for name, each in ids.items()}
-
-
-def _padding(ids: Any) -> Any:
-    if isinstance(ids, Jagged):
-        return Jagged(_padding(ids.values), jnp.zeros_like(ids.lengths))
-    return ~jnp.zeros_like(ids)
 
 
 _NOT_TAKEN = (

@@ -161,6 +161,24 @@ class TableModule(ObservedModule):
         sizes = {name: config.num_slots for name, config in new.items()}
         return {n: slots for n, slots in sizes.items() if slots > before[n].num_slots}
 
+    def known_in(self, part: Any) -> dict[str, Any]:
+        """Picks from a part of a batch what holds ids of this collection; empty: none.
+
+        Args:
+          part: any node of a pytree.
+        """
+        if not isinstance(part, Mapping):
+            return {}
+        return {name: part[name] for name in part if name in self.coll.features}
+
+    def ids_in(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns ids by feature from what ``known_in`` has picked.
+
+        Args:
+          known: for this collection, and maybe for others.
+        """
+        return self.known_in(known)
+
     def _route(
         self,
         ids: Mapping[str, Ids],

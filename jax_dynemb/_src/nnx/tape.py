@@ -111,7 +111,7 @@ class Tape:
 
     def _begin(self, module: Any, path: ModulePath, rows: Rows) -> Rows:
         """Begins to move rows of the coming batch, where the step knows it."""
-        ids = coming_ids(module.coll)
+        ids = coming_ids(module)
         if not ids:
             return rows
         engine = module.coll.hash_engine

@@ -105,7 +105,40 @@ class _Counting:
         return totals
 
 
-class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
+class _Announced:
+    """Finds the features of a coming batch, for ``jde.pipeline.overlap``."""
+
+    routes: tuple[Any, ...]
+
+    def known_in(self, part: Any) -> dict[str, Any]:
+        """Picks a KeyedJaggedTensor with all features, or a dict that has them.
+
+        Args:
+          part: any node of a pytree.
+        """
+        is_keyed = isinstance(part, KeyedJaggedTensor)
+        if not is_keyed and not isinstance(part, Mapping):
+            return {}
+        names = dict.fromkeys(route.feature for route in self.routes)
+        if not set(names) <= set(part.keys()):
+            return {}
+        if is_keyed:
+            return {f"KeyedJaggedTensor of {', '.join(part.keys())}": part}
+        return {name: part[name] for name in names}
+
+    def ids_in(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns ids by feature of the core from what ``known_in`` has picked.
+
+        Args:
+          known: for this collection, and maybe for others.
+        """
+        for part in (known, *known.values()):
+            if self.known_in(part):
+                return inputs_of(self.routes, part)[0]
+        return {}
+
+
+class EmbeddingBagCollection(_Announced, _Counting, jde_nnx.EmbeddingBagCollection):
     """Tables whose rows are pooled: a KeyedJaggedTensor in, a KeyedTensor out.
 
     Keys of the output: tables in order, their features in order. A feature of several
@@ -302,7 +335,7 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         return jnp.take(pooled, index, axis=0, mode="clip")
 
 
-class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
+class EmbeddingCollection(_Announced, _Counting, jde_nnx.EmbeddingCollection):
     """Tables that give a row an id: a KeyedJaggedTensor in, JaggedTensors by key out.
 
     Args:

@@ -12,7 +12,7 @@ from flax import nnx
 
 from jax_dynemb._src import nnx as jde_nnx
 from jax_dynemb._src.nnx.interface import TableModule
-from jax_dynemb._src.pipeline import Prefetched, prefetch
+from jax_dynemb._src.pipeline import prefetch
 
 Model = TypeVar("Model", bound=nnx.Module)
 
@@ -82,7 +82,8 @@ class TrainPipelineSparseDist:
     """Trains batch by batch: ``jde.pipeline.prefetch``, and one jitted step.
 
     The next batches are on the devices while a step runs. Their ids travel to the
-    owners of the rows inside of the step, where XLA overlaps what it can.
+    owners of the rows inside of the step, where XLA overlaps what it can. Of tables
+    with a tier, rows of the next batch move under a step (``jde.pipeline.overlap``).
 
     Args:
       model: called with a batch, it returns the loss and an output, as TorchRec's does.
@@ -107,7 +108,7 @@ class TrainPipelineSparseDist:
         self._model, self._optimizer = model, optimizer
         self._ready = {n: options[n] for n in ("size", "sharding") if n in options}
         self._source: Any = None
-        self._batches: Prefetched[Any] | None = None
+        self._batches: Iterator[Any] | None = None
         self._train = jde_nnx.jit(_train)
         self._evaluate = jde_nnx.jit(_evaluate)
 
@@ -124,12 +125,22 @@ class TrainPipelineSparseDist:
         """
         if self._batches is None or self._source is not dataloader_iter:
             self._source = dataloader_iter
-            self._batches = prefetch(dataloader_iter, **self._ready)
+            self._batches = self._pipeline(dataloader_iter)
         batch = next(self._batches)
         modules = collections_of(self._model).values()
         if modules and all(module.deterministic for module in modules):
             return self._evaluate(self._model, batch)
         return self._train(self._model, self._optimizer, batch)
+
+    def _pipeline(self, batches: Iterator[Any]) -> Iterator[Any]:
+        if any(_has_tier(module) for module in collections_of(self._model).values()):
+            return jde_nnx.overlap(self._model, batches, **self._ready)
+        return prefetch(batches, **self._ready)
+
+
+def _has_tier(module: TableModule) -> bool:
+    tables = module.coll.tables.values()
+    return any(getattr(table, "tier", None) is not None for table in tables)
 
 
 def _evaluate(model: Any, batch: Any) -> Any:
