@@ -71,13 +71,6 @@ def digest(*arrays: jax.Array | None) -> jax.Array:
     return jnp.sum(total, dtype=jnp.uint32)
 
 
-def digest_by_row(numbers: jax.Array) -> jax.Array:
-    """Hashes the last axis of float32[..., n], uint32[...]."""
-    words = jax.lax.bitcast_convert_type(numbers, jnp.uint32)
-    odd = 2 * jnp.arange(numbers.shape[-1], dtype=jnp.uint32) + 1
-    return jnp.sum(words * odd, axis=-1, dtype=jnp.uint32)
-
-
 @jax.jit
 def looked_up(counters: jax.Array, given: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Counts a training lookup by its digest: stamp uint32[1, 8] and counters."""

@@ -153,24 +153,17 @@ def apply_gradients(
     """
     check_gradient(config, residual.layout.rows_shape, d_rows)
     check_moments(config, state, [residual], "jde.tt.apply_gradients")
-    finite, skipped, given = only_finite(jnp.asarray(d_rows, jnp.float32))
+    finite, skipped = only_finite(jnp.asarray(d_rows, jnp.float32))
     gradients = core_gradients(config, state, residual, finite)
-    new = update_cores(config, state.counted(nonfinite=skipped), gradients, {}, given)
+    new = update_cores(config, state.counted(nonfinite=skipped), gradients, {})
     rows = jnp.sum(residual.distinct.count, dtype=jnp.uint32)
     return only_if(fitting(state, [residual]), new, state, rows)
 
 
 def update_cores(
-    config: TTConfig,
-    state: TTState,
-    gradients: Cores,
-    hyper: Mapping[str, Any],
-    given: jax.Array,
+    config: TTConfig, state: TTState, gradients: Cores, hyper: Mapping[str, Any]
 ) -> TTState:
-    """Updates the cores; ``hyper`` overrides numbers. ValueError without optimizer.
-
-    ``given`` is the digest of the gradients of the rows, see ``only_finite``.
-    """
+    """Updates the cores; ``hyper`` overrides numbers. ValueError without optimizer."""
     if config.optimizer is None:
         raise ValueError(
             f"Table '{config.name}' has no optimizer: give TTConfig one, such as "
@@ -180,24 +173,18 @@ def update_cores(
     tx = core_optimizer(config.optimizer, hyper)
     updates, optimizer = tx.update(gradients, state.optimizer, state.cores)
     cores: Any = optax.apply_updates(state.cores, updates)
+    given = _lineage.digest(min(gradients, key=lambda core: core.size))
     counters = _lineage.updated(state.counters, given)
     return dataclasses.replace(
         state, cores=tuple(cores), optimizer=optimizer, counters=counters
     )
 
 
-def only_finite(d_rows: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Replaces rows with a number that is not finite by zeros.
-
-    Returns:
-      The rows, how many were replaced, uint32[], and a digest of all, uint32[]. Both
-      are sums over what is read once: a digest of the cores' gradients took a kernel.
-    """
+def only_finite(d_rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Replaces rows with a number that is not finite by zeros; counts them, uint32."""
     finite = jnp.isfinite(d_rows).all(axis=-1)
     zeroed = jnp.where(finite[..., None], d_rows, 0.0)
-    by_row = _lineage.digest_by_row(d_rows)
-    kept = jnp.where(finite, by_row, jnp.uint32(0))
-    return zeroed, jnp.sum(~finite, dtype=jnp.uint32), _lineage.digest(kept)
+    return zeroed, jnp.sum(~finite, dtype=jnp.uint32)
 
 
 def check_gradient(config: TTConfig, rows_shape: tuple[int, ...], d_rows: Any) -> None:

@@ -61,14 +61,12 @@ class Sums(NamedTuple):
       cores: gradients.
       skipped: uint32[], rows of gradients that are not finite.
       rows: uint32[], how many rows have gradients.
-      digest: uint32[], of the gradients of rows.
       fits: bool[], whether the state is one that the lookups led to.
     """
 
     cores: Cores
     skipped: jax.Array
     rows: jax.Array
-    digest: jax.Array
     fits: jax.Array
 
 
@@ -132,8 +130,7 @@ def apply_gradients(
         for name, each in sums.items():
             old, own = states[name], hyper.get(name, {})
             counted = old.counted(nonfinite=each.skipped)
-            config = tables.table(name)
-            after = tt.update_cores(config, counted, each.cores, own, each.digest)
+            after = tt.update_cores(tables.table(name), counted, each.cores, own)
             new[name] = tt.only_if(each.fits, after, old, each.rows)
         return new
 
@@ -186,26 +183,22 @@ def _on_sums(
 
     def body(states: States, residuals: Any, gradients: Any, hyper: Any) -> Any:
         sums: dict[str, Any] = {}
-        digests: list[jax.Array] = []
         for one, by_feature in zip(residuals, gradients, strict=True):
             for feature, each in one.features.items():
                 config = tables.config_of(feature)
                 name = config.name
-                got, skipped, digest = _gradients(
+                got, skipped = _gradients(
                     config, states[name], each, by_feature[feature]
                 )
                 rows = jnp.sum(each.distinct.count, dtype=jnp.uint32)
-                number = jnp.uint32(2 * len(digests) + 1)  # gradients may change places
-                digests.append(digest)
-                more = got, skipped, rows, number * digest
+                more = got, skipped, rows
                 if name in sums:
                     more = jax.tree.map(operator.add, sums[name], more)
                 sums[name] = more
         new = {}
         for name, several in _by_table(tables, residuals).items():
-            cores, skipped, rows, digest = jax.tree.map(layout.total, sums[name])
-            fits = tt.fitting(states[name], several)
-            new[name] = Sums(cores, skipped, rows, digest, fits)
+            cores, skipped, rows = jax.tree.map(layout.total, sums[name])
+            new[name] = Sums(cores, skipped, rows, tt.fitting(states[name], several))
         return use(states, new, hyper)
 
     specs = [layout.split_behind(_stacked_axes(one)) for one in residuals]
@@ -216,24 +209,21 @@ def _on_sums(
 
 def _gradients(
     config: tt.TTConfig, state: tt.TTState, residual: tt.TTResidual, d_rows: jax.Array
-) -> tuple[Cores, jax.Array, jax.Array]:
-    """Gradients of cores, summed over the lookups that ``lax.scan`` has stacked.
-
-    Also how many rows were not finite, and the digest of the rows' gradients.
-    """
+) -> tuple[Cores, jax.Array]:
+    """Gradients of cores, summed over the lookups that ``lax.scan`` has stacked."""
     stacked = _stacked(residual)
     lead = d_rows.shape[:stacked]
     tt.check_gradient(config, (*lead, *residual.layout.rows_shape), d_rows)
-    finite, skipped, digest = tt.only_finite(jnp.asarray(d_rows, jnp.float32))
+    finite, skipped = tt.only_finite(jnp.asarray(d_rows, jnp.float32))
     if not stacked:
-        return tt.core_gradients(config, state, residual, finite), skipped, digest
+        return tt.core_gradients(config, state, residual, finite), skipped
 
     def add(sums: Cores, one: Any) -> tuple[Cores, None]:
         return _added(sums, tt.core_gradients(config, state, *one)), None
 
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[stacked:]), (residual, finite))
     zeros = jax.tree.map(jnp.zeros_like, state.cores)
-    return jax.lax.scan(add, zeros, flat)[0], skipped, digest
+    return jax.lax.scan(add, zeros, flat)[0], skipped
 
 
 def _by_table(
