@@ -14,4 +14,4 @@ def test_a_server_follows_a_change_of_taste(tmp_path, monkeypatch, to):
     options = ["--seconds", "10", "--change", "3", "--intervals", "0.05", "--to", to]
     ((auc, age),) = online.main(options).values()
     # A model of before the change has 0.43: the kinds are others than it has learned.
-    assert auc > 0.6 and age < 5
+    assert auc > 0.55 and age < 5

@@ -184,8 +184,8 @@ class Lookups(HashTables):
 
     def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
         """Brings rows of coming ids into frames. Every device takes its own ids."""
-        coming = self._coming(ids)
-        if coming is None:
+        coming, flat = self._coming(ids)
+        if not flat:
             return dict(state)
         layout, used = coming.layout, coming.used
 
@@ -194,8 +194,8 @@ class Lookups(HashTables):
             return state | ops.prefetch(_local(used), state, inputs)
 
         specs = layout.state_specs(used)
-        run = layout.mapped(body, (specs, dict.fromkeys(coming.flat, _ALL)), specs)
-        return dict(state) | run(states_of(state, used), coming.flat)
+        run = layout.mapped(body, (specs, dict.fromkeys(flat, _ALL)), specs)
+        return dict(state) | run(states_of(state, used), flat)
 
     def begin_prefetch(
         self, state: States, ids: Mapping[str, Any], passed: Sequence[jax.Array]
@@ -210,8 +210,8 @@ class Lookups(HashTables):
         Returns:
           The state, what ``end_prefetch`` takes, and the passed arrays.
         """
-        coming = self._coming(ids)
-        if coming is None:
+        coming, flat = self._coming(ids)
+        if not flat:
             return dict(state), {}, list(passed)
         layout, used = coming.layout, coming.used
 
@@ -222,10 +222,10 @@ class Lookups(HashTables):
 
         specs, split = layout.state_specs(used), layout.split
         arrays = _specs_of(layout, passed)
-        in_specs = (specs, dict.fromkeys(coming.flat, _ALL), arrays)
+        in_specs = (specs, dict.fromkeys(flat, _ALL), arrays)
         out_specs = (specs, {stack.name: split for stack in used}, arrays)
         run = layout.mapped(body, in_specs, out_specs)
-        new, moves, results = run(states_of(state, used), coming.flat, list(passed))
+        new, moves, results = run(states_of(state, used), flat, list(passed))
         return dict(state) | new, moves, results
 
     def end_prefetch(
@@ -250,13 +250,12 @@ class Lookups(HashTables):
         new, results = run(states_of(state, used), dict(moves), list(passed))
         return dict(state) | new, results
 
-    def _coming(self, ids: Mapping[str, Any]) -> _Coming | None:
+    def _coming(self, ids: Mapping[str, Any]) -> tuple[_Coming, dict[str, jax.Array]]:
+        """Returns what is static of coming ids, and the ids, by feature."""
         configs = self.catalog.by_feature
         far = {f: configs[f] for f in ids if configs[f].tier is not None}
-        if not far:
-            return None
         flat = {f: prepare(config, f, ids[f])[1].ids for f, config in far.items()}
-        return _Coming(self.layout.here(), far, flat)
+        return _Coming(self.layout.here(), tuple(far.items())), flat
 
     def flush(self, state: States) -> States:
         layout = self.layout.here()
@@ -274,23 +273,25 @@ class Lookups(HashTables):
 
 @dataclasses.dataclass(frozen=True)
 class _Coming:
-    """Holds the ids of a coming batch, of features whose tables have tiers."""
+    """Describes a coming batch: its features whose tables have tiers.
+
+    It holds no array, since a program is kept by what its function has captured.
+    """
 
     layout: Layout
-    far: Mapping[str, Any]  # tables by feature
-    flat: dict[str, jax.Array]  # ids by feature
+    far: tuple[tuple[str, Any], ...]  # features and their tables
 
     @functools.cached_property
     def used(self) -> list[Stack]:
         """Lists the arrays that have a part in it."""
-        return self.layout.stacks_of({config.name for config in self.far.values()})
+        return self.layout.stacks_of({config.name for _, config in self.far})
 
     def inputs(self, state: States, flat: Mapping[str, jax.Array]) -> Inputs:
         """Prepares what this device owns of the ids."""
-        inputs = []
+        inputs, tables = [], dict(self.far)
         for feature, each in flat.items():
-            stack = self.layout.stack_of(self.far[feature].name)
-            mine = self.layout.my_ids(stack, self.far[feature], each)
+            stack = self.layout.stack_of(tables[feature].name)
+            mine = self.layout.my_ids(stack, tables[feature], each)
             where = one_row_each(feature, stack.name, each.shape[0], "no_rows")
             inputs.append((where, FeatureInput(mine, None, None)))
         return self.layout.copied(_local(self.used), state, inputs)
