@@ -6,6 +6,7 @@ import collections
 import importlib
 import json
 import struct
+import time
 
 import numpy as np
 import pytest
@@ -38,6 +39,7 @@ def mlflow_curve(folder, name):
 def wandb_curve(folder, name):
     records = importlib.import_module("wandb.proto.wandb_internal_pb2")
     (path,) = folder.glob("wandb/offline-run-*/*.wandb")
+    _wait_until_written(path)
     curve = {}
     for data in leveldb_records(path.read_bytes()):
         record = records.Record()
@@ -46,6 +48,14 @@ def wandb_curve(folder, name):
         if name in items:
             curve[json.loads(items["_step"])] = json.loads(items[name])
     return curve
+
+
+def _wait_until_written(path):
+    """A process of W&B writes the file, and may end after the run."""
+    size, until = -1, time.monotonic() + 30
+    while size != path.stat().st_size and time.monotonic() < until:
+        size = path.stat().st_size
+        time.sleep(0.5)
 
 
 def leveldb_records(data, block=32_768, begin=7):
