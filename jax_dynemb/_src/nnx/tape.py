@@ -50,25 +50,20 @@ class Lookup:
     key: TableKey
 
 
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Prefetch:
     """A prefetch that goes on while the rest of the loss runs.
 
     Attributes:
-      path: of the module whose tables move.
+      path: of the collection whose rows move; static.
       begun: of its tables.
-      lookup: the number of the lookup behind which it began.
+      lookup: the number of the lookup behind which it began; static.
     """
 
-    path: ModulePath
+    path: ModulePath = dataclasses.field(metadata={"static": True})
     begun: Begun
-    lookup: int
-
-
-def without_moves(prefetch: Prefetch) -> Prefetch:
-    """Returns what is static of a prefetch."""
-    begun = dataclasses.replace(prefetch.begun, moves={})
-    return dataclasses.replace(prefetch, begun=begun)
+    lookup: int = dataclasses.field(metadata={"static": True})
 
 
 class Tape:

@@ -17,14 +17,7 @@ from flax import nnx
 from jax_dynemb._src.nnx.fast_path import graph_nodes, is_graph_node, iter_variables
 from jax_dynemb._src.nnx.grads import Grads, LookupGradients
 from jax_dynemb._src.nnx.table_module import TableModule
-from jax_dynemb._src.nnx.tape import (
-    ModulePath,
-    Prefetch,
-    Rows,
-    Tape,
-    recording,
-    without_moves,
-)
+from jax_dynemb._src.nnx.tape import ModulePath, Prefetch, Rows, Tape, recording
 from jax_dynemb._src.nnx.variable import Table
 from jax_dynemb._src.table import Tables
 
@@ -91,11 +84,10 @@ def value_and_grad(
         gradient = nnx.value_and_grad(
             tapped, argnums=shifted, has_aux=True, **{**_GRAPH_MODE, **options}
         )
-        (loss, (aux, residuals, moves)), (d_taps, *dense) = gradient(
-            taps, kwargs, *args
-        )
-        for prefetch, moved in zip(tapped.prefetches, moves, strict=True):
-            _end(prefetch, moved, args, d_taps)
+        (loss, more), (d_taps, *dense) = gradient(taps, kwargs, *args)
+        aux, residuals, prefetches = more
+        for prefetch in prefetches:
+            _end(prefetch, args, d_taps)
         rows = list(zip(tapped.lookups, residuals, d_taps, strict=True))
         grads = [
             Grads(state, _rows_of(index, rows))
@@ -110,9 +102,7 @@ def value_and_grad(
 class _Tapped:
     """The loss as a function of its taps first, then of its own arguments."""
 
-    # Of the last call; they hold no tracers.
-    lookups: list[tuple[ModulePath, Tables]]
-    prefetches: list[Prefetch]
+    lookups: list[tuple[ModulePath, Tables]]  # of the last call; holds no tracers
 
     def __init__(self, f: Callable[..., Any], indices: tuple[int, ...], has_aux: bool):
         self._f, self._indices, self._has_aux = f, indices, has_aux
@@ -121,9 +111,8 @@ class _Tapped:
     def __call__(self, taps: list[Rows], kwargs: dict[str, Any], *args: Any):
         tape, out = self._record(args, kwargs, taps)
         loss, aux = out if self._has_aux else (out, None)
-        moves = [dict(each.begun.moves) for each in self.prefetches]
-        self.prefetches = [without_moves(each) for each in self.prefetches]
-        return loss, (aux, [lookup.residual for lookup in tape.lookups], moves)
+        residuals = [lookup.residual for lookup in tape.lookups]
+        return loss, (aux, residuals, list(tape.prefetches.values()))
 
     def zero_taps(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Rows]:
         """Runs the loss abstractly, on copies, and returns a zero for every row."""
@@ -140,22 +129,17 @@ class _Tapped:
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), abstract)
 
     def _record(self, args, kwargs, taps) -> tuple[Tape, Any]:
-        tape = Tape(_paths(args, self._indices), taps, self._last)
-        with recording(tape):
+        with recording(Tape(_paths(args, self._indices), taps, self._last)) as tape:
             out = self._f(*args, **kwargs)
-        self.prefetches = list(tape.prefetches.values())
         self.lookups = [(lookup.path, lookup.tables) for lookup in tape.lookups]
         return tape, out
 
 
-def _end(
-    prefetch: Prefetch, moves: Any, args: tuple[Any, ...], d_taps: list[Rows]
-) -> None:
+def _end(prefetch: Prefetch, args: tuple[Any, ...], d_taps: list[Rows]) -> None:
     """Waits for the rows of a prefetch, behind the gradients of a lookup's rows."""
     index, path = prefetch.path
     module = dict(nnx.iter_graph(args[index]))[path]
-    begun = dataclasses.replace(prefetch.begun, moves=moves)
-    state, d_rows = begun.end(module._state(), d_taps[prefetch.lookup])
+    state, d_rows = prefetch.begun.end(module._state(), d_taps[prefetch.lookup])
     module._set_state(state)
     d_taps[prefetch.lookup] = d_rows
 

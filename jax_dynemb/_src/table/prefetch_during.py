@@ -18,16 +18,17 @@ from jax_dynemb._src.ops import Moves
 T = TypeVar("T")
 
 
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Begun:
     """Holds what moves between the begin and the end of a prefetch.
 
     Attributes:
-      engine: of the tables.
+      engine: of the tables; static.
       moves: by table; none where no table has a tier.
     """
 
-    engine: HashEngine
+    engine: HashEngine = dataclasses.field(metadata={"static": True})
     moves: Mapping[str, Moves]
 
     def end(self, state: States, d_rows: T) -> tuple[States, T]:
