@@ -110,7 +110,7 @@ struct TableRef {
   uint32_t num_groups;               // of a table without an index: its slots are their numbers
   union {  // since a kernel takes the structs of 64 tables, and its parameters have 32 KB
     HashFactors hash = plain_factors();  // of its keys, from the table's seed
-    Key const* row_keys;  // of a table without an index whose rows are rounded: that of each slot
+    Key const* row_keys;                 // without an index: the key of each slot, for rounding
   };
   Initializer initializer;
   Initializer eval_initializer;

@@ -32,7 +32,7 @@ void swap(WriteBackArgs const& args, ThreadPool const& pool) {
   settle(arriving_of(args), pool);
 }
 
-// Either a thread of the pool takes it, or whoever waits for it.
+// A thread of the pool copies. If none has begun when end_swap is called, end_swap does it itself.
 class Swap {
  public:
   explicit Swap(WriteBackArgs const& args) : args_(args) {}

@@ -20,8 +20,8 @@ from tiered import ADAM
 from walks import PLAIN, cold_batches, rows_of
 from walks import TIER as STORE_TIER
 
-# A frame for every row of a lookup, so that the second one of a step reads no row whose
-# values lie nowhere yet: a GPU adds those up behind the others of a bag.
+# Every row of a lookup gets a frame. Without one a new row is still fresh in the second
+# lookup of a step, and a GPU adds fresh rows up behind the others of a bag.
 TIER = jde.tiers.host(hbm_fraction=32 / 128, spill_rows=48)
 TABLE = jde.TableConfig("t", 4, 256, ("x", "y"), optimizer=ADAM, pooling="sum")
 

@@ -38,11 +38,11 @@ def overlap(
     """Iterates over batches; rows of the next one move while a step computes.
 
     Of tables with a tier, rows that the next batch needs come to device memory between
-    the lookup and the update of a step. Results are those of the plain
-    loop, bit for bit. The step is a function of ``jde.nnx.jit`` that is called
-    with the model and uses ``jde.nnx.value_and_grad``. A thread has the next batches
-    ready, as ``jde.pipeline.prefetch``. Above a store it also brings rows from there,
-    as ``jde.nnx.ahead``.
+    the lookup and the update of a step. Results are those of the plain loop, bit for
+    bit. The step is a function of ``jde.nnx.jit`` that is called with the model and
+    uses ``jde.nnx.value_and_grad``. A thread has the next batches ready, as
+    ``jde.pipeline.prefetch``. Above a store it also brings rows from there, as
+    ``jde.nnx.ahead``.
 
     Args:
       model: the first Module that the step is called with.
@@ -99,7 +99,7 @@ class Overlap:
         above = [m for m in modules if tables_with_stores(m.coll)]
         if len(above) > 1:
             raise ValueError(
-                f"overlap feeds one collection whose tables have stores, not "
+                f"overlap feeds tables with stores in one collection, not in "
                 f"{len(above)}: put these tables into one collection."
             )
         self._pairs: _Pairs | _PairsAboveStore

@@ -361,7 +361,7 @@ def _settled(
 def take_rows(
     results: Iterator[jax.Array], table: TableSpec, state: TableState
 ) -> TableState:
-    """Builds the state after a call whose next results are the rows of a table."""
+    """Builds a table's state after a call that returns its rows and states next."""
     values = next(results)
     optimizer = {name: next(results) for name in table.states}
     return dataclasses.replace(state, values=values, optimizer=optimizer)

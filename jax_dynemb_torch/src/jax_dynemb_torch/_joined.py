@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""One table whose rows lie in several files, as the processes of a job write them."""
+"""Reads one table from the files that the processes of a job have written."""
 
 from __future__ import annotations
 

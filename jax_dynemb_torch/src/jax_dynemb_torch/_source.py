@@ -89,7 +89,7 @@ def load(path: str | Path, table: str | None = None) -> Source:
 
 
 def load_joined(paths: Sequence[Path], table: str) -> Source:
-    """Loads one table whose rows lie in several export directories.
+    """Loads one table from several export directories.
 
     Args:
       paths: directories, each with some of the rows and no deltas.

@@ -273,7 +273,7 @@ class Lookups(HashTables):
 
 @dataclasses.dataclass(frozen=True)
 class _Coming:
-    """Describes a coming batch: its features whose tables have tiers.
+    """Describes the features of a coming batch that look up tables with tiers.
 
     It holds no array, since a program is kept by what its function has captured.
     """

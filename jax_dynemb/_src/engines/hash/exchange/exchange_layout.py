@@ -101,6 +101,7 @@ class ExchangeLayout:
     def of_tables(self, of_places: jax.Array) -> jax.Array:
         """Orders [shards, places, ...] by table: [shards * places, ...]."""
         more, parts, end = of_places.shape[2:], [], 0
+        # A CPU then makes a plain copy, and a GPU pads in another kernel.
         of_places = jax.lax.optimization_barrier(of_places)
         for room, tables in self.runs:
             begin, end = end, end + tables * room
