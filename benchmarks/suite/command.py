@@ -23,12 +23,12 @@ from suite.figures import Figure
 from suite.job import OPTIMIZERS, WIDTHS
 from suite.runner import Runner
 from suite.suite import Choice, Context, Suite
-from suite.workloads import CASES, DISTRIBUTIONS, MIXED_CASES
+from suite.workloads import CASES, CPU_MIXED_CASES, DISTRIBUTIONS, MIXED_CASES
 
 WIDTH = 190  # of the tables, where the output is no terminal
-_NAMES = (*CASES, *MIXED_CASES)
+_NAMES = (*CASES, *MIXED_CASES, *CPU_MIXED_CASES)
 NOTHING = "suite {} has nothing to measure: leave out some of --case, --work, --ids"
-NEEDS_CPU = "suite cpu compares on a CPU: set JAX_PLATFORMS=cpu"
+NEEDS_CPU = "suites cpu and cpu_used compare on a CPU: set JAX_PLATFORMS=cpu"
 NO_MATPLOTLIB = "--plot needs matplotlib: pip install matplotlib"
 
 
@@ -49,7 +49,7 @@ _STEPS: list[tuple[str, str, steps.Jobs, steps.Aim]] = [
     ("skew", "ids that repeat", steps.skew_jobs, steps.skew_aim),
 ]
 SUITES: dict[str, Suite] = {each[0]: _of_steps(*each) for each in _STEPS}
-SUITES |= {"hash": hash_suite.SUITE, "growth": growth.SUITE, "cpu": peers_suite.SUITE}
+SUITES |= {"hash": hash_suite.SUITE, "growth": growth.SUITE} | peers_suite.SUITES
 
 
 def parser() -> argparse.ArgumentParser:
@@ -118,7 +118,7 @@ def _names(options: argparse.Namespace, platform: str) -> list[str]:
     """The suites to run; the one that compares with a CPU's libraries needs a CPU."""
     on_cpu = platform == "cpu"
     names = options.suite or (("cpu",) if on_cpu else ("steps",))
-    suited = [name for name in names if on_cpu or name != "cpu"]
+    suited = [name for name in names if on_cpu or name not in peers_suite.SUITES]
     if not suited:
         raise SystemExit(NEEDS_CPU)
     return suited

@@ -11,7 +11,8 @@ from typing import Any
 from suite import static_jax, timing
 from suite.job import Job
 from suite.timing import Runnable
-from suite.workloads import Case
+
+WIDTHS_OF = {"fp32": "float32", "bf16": "bfloat16"}  # of rows and outputs alike
 
 # Makes the steps of a job; None where the peer has no such optimizer.
 Peer = Callable[[Job], Runnable | None]
@@ -33,18 +34,19 @@ def available() -> tuple[dict[str, Peer], list[str]]:
 
 
 def _jax(job: Job) -> Runnable:
-    work, case = job.optimizer or "eval", job.case
-    assert isinstance(case, Case)  # peers have equal tables
-    d_rows = static_jax.gradients(case)
-    batches = [(static_jax.to_device(ids), d_rows) for ids in job.batches()]
-    tables = static_jax.init(case, work)
-    return timing.Chain(static_jax.step(case, work), tables, batches)
+    work, parts = job.optimizer or "eval", job.case.parts
+    dtype = WIDTHS_OF[job.dtype]
+    d_rows = static_jax.gradients(parts, dtype)
+    batches = [(static_jax.to_device(parts, ids), d_rows) for ids in job.batches()]
+    tables = static_jax.init(parts, work, dtype)
+    return timing.Chain(static_jax.step(parts, work), tables, batches)
 
 
 def _torch(make: Callable[..., tuple[Any, Any]]) -> Peer:
     def steps(job: Job) -> Runnable | None:
         try:
-            step, prepare = make(job.case, job.optimizer or "eval")
+            dtype = WIDTHS_OF[job.dtype]
+            step, prepare = make(job.case.parts, job.optimizer or "eval", dtype)
         except NotImplementedError:
             return None
         return _TorchChain(step, [prepare(ids) for ids in job.batches()])

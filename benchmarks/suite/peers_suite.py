@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from suite import cpu_peers, step_report, step_suites
 from suite.figures import Figure
@@ -14,13 +16,14 @@ from suite.job import OPTIMIZERS, Job
 from suite.runner import Ready
 from suite.suite import Choice, Context, Suite
 from suite.timing import Runnable
-from suite.workloads import CASES, CPU_CASES
+from suite.workloads import CASES, CPU_CASES, CPU_MIXED_CASES, CPU_USED_CASES
 
 ROUNDS = 15  # short ones: the least is taken, so one quiet moment is enough
 PAUSE = 0.02  # seconds, in which the threads of the library before go to sleep
-# How many times as long as the best peer a step may take.
-TIMES_BEST = {None: 2.0, "rowwise_adagrad": 1.2}
 BEST = "best peer"
+
+# How many times as long as the best peer a step may take.
+Times = Callable[[Job], float]
 
 
 def jobs(choice: Choice) -> Iterator[Job]:
@@ -33,7 +36,30 @@ def jobs(choice: Choice) -> Iterator[Job]:
                     yield Job(name, case, ids, optimizer, shared=choice.shared)
 
 
-def run(context: Context) -> list[Figure]:
+def times_best(job: Job) -> float:
+    """Of the first cases."""
+    return {None: 2.0, "rowwise_adagrad": 1.2}.get(job.optimizer, 1.0)
+
+
+def used_jobs(choice: Choice) -> Iterator[Job]:
+    """Widths and bags of every kind with every work, two widths in bf16 as well."""
+    for name, case in (*CPU_USED_CASES.items(), *CPU_MIXED_CASES.items()):
+        in_bf16 = name in ("u16x10", "u100x10")
+        for dtype in ("fp32", "bf16") if in_bf16 else ("fp32",):
+            for optimizer in (None, "sgd", "rowwise_adagrad", "adam"):
+                yield Job(name, case.scaled(choice.scale), "zipf", optimizer, dtype)
+
+
+def used_times_best(job: Job) -> float:
+    """An evaluation may hash: twice for rows that are read once each."""
+    if job.optimizer is not None:
+        return 1.0
+    return 1.3 if all(part.bag > 1 and part.pooled for part in job.case.parts) else 2.0
+
+
+def run(
+    jobs: Callable[[Choice], Iterable[Job]], times: Times, context: Context
+) -> list[Figure]:
     """Measures every job, and every peer that can do it, in turns."""
     peers, notes = cpu_peers.available()
     for note in notes:
@@ -42,7 +68,7 @@ def run(context: Context) -> list[Figure]:
     context.runner.compile(wanted)
     figures = {}
     for ready in context.runner.ready(wanted):
-        figure = _measure(context, ready, peers)
+        figure = _measure(context, ready, peers, times)
         others = "  ".join(f"{name} {ms:.3f}" for name, ms in figure.peers.items())
         context.say(f"{step_suites.line(figure)}  {others}")
         figures[ready.job] = figure
@@ -50,7 +76,7 @@ def run(context: Context) -> list[Figure]:
 
 
 def _measure(
-    context: Context, ready: Ready, peers: dict[str, cpu_peers.Peer]
+    context: Context, ready: Ready, peers: dict[str, cpu_peers.Peer], times_best: Times
 ) -> Figure:
     """Takes turns, so that whatever else the machine does meets all alike."""
     static = {} if ready.job.fresh else peers
@@ -71,7 +97,8 @@ def _measure(
         time.sleep(PAUSE)
     figure = context.runner.figure("cpu", ready, times.pop(""))
     least = {name: min(each) * 1e3 for name, each in times.items()}
-    return _beside(dataclasses.replace(figure, ms=figure.least_ms), least)
+    figure = dataclasses.replace(figure, ms=figure.least_ms)
+    return _beside(figure, least, times_best(ready.job))
 
 
 def _warm(chain: Runnable, effort) -> int:
@@ -79,10 +106,9 @@ def _warm(chain: Runnable, effort) -> int:
     return effort.steps(chain.run(2))
 
 
-def _beside(figure: Figure, peers: dict[str, float]) -> Figure:
+def _beside(figure: Figure, peers: dict[str, float], factor: float) -> Figure:
     if not peers:
         return figure
-    factor = TIMES_BEST.get(figure.job.optimizer, 1.0)
     return dataclasses.replace(
         figure,
         peers=peers,
@@ -91,9 +117,15 @@ def _beside(figure: Figure, peers: dict[str, float]) -> Figure:
     )
 
 
-SUITE = Suite(
-    "steps on a CPU beside FBGEMM, torch and plain JAX",
-    run,
-    step_report.table,
-    step_report.plot,
-)
+def _suite(help: str, *how: Any) -> Suite:
+    return Suite(
+        help, functools.partial(run, *how), step_report.table, step_report.plot
+    )
+
+
+SUITES = {
+    "cpu": _suite("steps on a CPU beside FBGEMM, torch, plain JAX", jobs, times_best),
+    "cpu_used": _suite(
+        "widths and bags that users bring, on a CPU", used_jobs, used_times_best
+    ),
+}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -22,6 +22,8 @@ from suite.workloads import Case
 LEARNING_RATE, EPS, B1, B2 = 1e-3, 1e-8, 0.9, 0.999
 
 Table = dict[str, jax.Array]
+# Row numbers, and the lengths of jagged bags.
+Batch = tuple[jax.Array, jax.Array | None]
 
 
 @functools.partial(
@@ -38,72 +40,104 @@ class Change:
     adds: bool
 
 
-def init(case: Case, optimizer: str) -> list[Table]:
-    """Makes the tables of a case with the states of an optimizer."""
-    shape = (case.rows, case.dim)
+def init(parts: Sequence[Case], optimizer: str, dtype: str) -> list[Table]:
+    """Makes the tables of a case, float32 states of an optimizer beside them."""
+    return [_table(part, optimizer, dtype) for part in parts]
+
+
+def _table(part: Case, optimizer: str, dtype: str) -> Table:
+    shape = (part.rows, part.dim)
     states = {
         "rowwise_adagrad": {"sum": shape[:1]},
         "adagrad": {"sum": shape},
         "adam": {"mu": shape, "nu": shape},
     }.get(optimizer, {})
-    make = functools.partial(jnp.zeros, dtype=jnp.float32)
-    return [
-        {"rows": make(shape)} | {name: make(shape) for name, shape in states.items()}
-        for _ in range(case.tables)
-    ]
+    rows = {"rows": jnp.zeros(shape, dtype)}
+    return rows | {name: jnp.zeros(shape) for name, shape in states.items()}
 
 
-def to_device(ids: np.ndarray) -> list[jax.Array]:
-    """Moves `int64[tables, n]` to the device as 32-bit row numbers."""
-    return [jnp.asarray(column.astype(np.int32)) for column in ids]
+def to_device(parts: Sequence[Case], ids: Any) -> list[Batch]:
+    """Moves `int64[n]` of each table to the device as 32-bit row numbers."""
+    pairs = zip(parts, ids, strict=True)
+    return [_batch(part, column) for part, column in pairs]
 
 
-def gradients(case: Case) -> list[jax.Array]:
+def _batch(part: Case, ids: np.ndarray) -> Batch:
+    lengths = jnp.asarray(part.bag_lengths) if part.jagged else None
+    return jnp.asarray(ids.astype(np.int32)), lengths
+
+
+def gradients(parts: Sequence[Case], dtype: str) -> list[jax.Array]:
     """Makes the fixed gradients of the outputs of each table."""
-    shape = (case.num_outputs // case.tables, case.dim)
-    return [jnp.full(shape, 1e-3, jnp.float32) for _ in range(case.tables)]
+    return [jnp.full((part.num_outputs, part.dim), 1e-3, dtype) for part in parts]
 
 
-def step(case: Case, work: str) -> Callable[..., tuple[Any, Any]]:
+def step(parts: Sequence[Case], work: str) -> Callable[..., tuple[Any, Any]]:
     """Returns the step: lookup, then the update unless `work` is "eval".
 
     Reading and writing are separate programs. In one program XLA may copy the whole
     table, to read old values while it writes new ones; on the CPU it does.
     """
-    read = jax.jit(functools.partial(_read, case, work))
+    read = jax.jit(functools.partial(_read, tuple(parts), work))
     write = jax.jit(_write, donate_argnums=0)
 
-    def run(tables: list[Table], ids: list[jax.Array], d_rows: list[jax.Array]) -> Any:
+    def run(tables: list[Table], ids: list[Batch], d_rows: list[jax.Array]) -> Any:
         outputs, changes = read(tables, ids, d_rows)
         return (tables if work == "eval" else write(tables, changes)), outputs
 
     return run
 
 
-def _read(case: Case, work: str, tables: list[Table], ids: Any, d_rows: Any) -> Any:
-    outputs = [_forward(case, t, i) for t, i in zip(tables, ids, strict=True)]
-    triples = zip(tables, ids, d_rows, strict=True)
-    changes = [] if work == "eval" else [_change(case, work, *each) for each in triples]
-    return outputs, changes
+def _read(
+    parts: Sequence[Case], work: str, tables: list[Table], ids: Any, d_rows: Any
+) -> Any:
+    outputs = [_forward(*each) for each in zip(parts, tables, ids, strict=True)]
+    if work == "eval":
+        return outputs, []
+    each = zip(parts, tables, ids, d_rows, strict=True)
+    return outputs, [_change(work, *arguments) for arguments in each]
 
 
-def _forward(case: Case, table: Table, ids: jax.Array) -> jax.Array:
+def _forward(part: Case, table: Table, batch: Batch) -> jax.Array:
+    ids, lengths = batch
     rows = jnp.take(table["rows"], ids, axis=0, mode="clip")
-    return rows.reshape(-1, case.bag, case.dim).sum(axis=1) if case.pooled else rows
+    if lengths is not None:
+        return jax.ops.segment_sum(
+            rows,
+            _bags(part, lengths),
+            num_segments=part.batch,
+            indices_are_sorted=True,
+        )
+    return rows.reshape(-1, part.bag, part.dim).sum(axis=1) if part.pooled else rows
+
+
+def _bags(part: Case, lengths: jax.Array) -> jax.Array:
+    """The bag of each id."""
+    bags = jnp.arange(part.batch, dtype=jnp.int32)
+    return jnp.repeat(bags, lengths, total_repeat_length=part.num_ids)
+
+
+def _grads(part: Case, batch: Batch, d_out: jax.Array) -> jax.Array:
+    if batch[1] is not None:
+        return jnp.take(d_out, _bags(part, batch[1]), axis=0, mode="clip")
+    return jnp.repeat(d_out, part.bag, axis=0) if part.pooled else d_out
 
 
 def _change(
-    case: Case, work: str, table: Table, ids: jax.Array, d_out: jax.Array
+    work: str, part: Case, table: Table, batch: Batch, d_out: jax.Array
 ) -> Change:
-    grads = jnp.repeat(d_out, case.bag, axis=0) if case.pooled else d_out
+    ids, grads = batch[0], _grads(part, batch, d_out)
     if work == "sgd":
         return Change(ids, {"rows": -LEARNING_RATE * grads}, adds=True)
-    fill = case.rows  # beyond the table: dropped by the scatter
+    fill = part.rows  # beyond the table: dropped by the scatter
     size = ids.shape[0]
     distinct, run = jnp.unique(ids, return_inverse=True, size=size, fill_value=fill)
-    grads = jax.ops.segment_sum(grads, run, num_segments=size)
+    grads = jax.ops.segment_sum(grads.astype(jnp.float32), run, num_segments=size)
     touched = {name: x.at[distinct].get(mode="clip") for name, x in table.items()}
-    return Change(distinct, _UPDATES[work](touched, grads), adds=False)
+    new = _UPDATES[work](touched, grads)
+    return Change(
+        distinct, {k: v.astype(table[k].dtype) for k, v in new.items()}, False
+    )
 
 
 def _write(tables: list[Table], changes: list[Change]) -> list[Table]:

@@ -8,7 +8,7 @@ Ids are row numbers here: nothing is hashed. Importing this file needs torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,10 @@ torch.sparse.check_sparse_tensor_invariants.disable()  # or Adagrad warns
 
 # One step: ids in, everything done when it returns.
 Step = Callable[[Any], None]
+Prepare = Callable[[Sequence[np.ndarray]], Any]
 
 
-def embedding_bag(case: Case, work: str) -> tuple[Step, Callable[[np.ndarray], Any]]:
+def embedding_bag(parts: Sequence[Case], work: str, dtype: str) -> tuple[Step, Prepare]:
     """Returns a step on `nn.EmbeddingBag(sparse=True)`, and what prepares its ids.
 
     Raises:
@@ -39,34 +40,37 @@ def embedding_bag(case: Case, work: str) -> tuple[Step, Callable[[np.ndarray], A
     if work not in make:
         raise NotImplementedError(work)
     bags = [
-        torch.nn.EmbeddingBag(case.rows, case.dim, mode="sum", sparse=True)
-        for _ in range(case.tables)
+        torch.nn.EmbeddingBag(
+            part.rows, part.dim, mode="sum", sparse=True, dtype=getattr(torch, dtype)
+        )
+        for part in parts
     ]
     weights = [bag.weight for bag in bags]
     optimizer = make[work](weights, lr=LEARNING_RATE) if make[work] else None
-    grad = _gradient(case, case.num_outputs // case.tables, case.dim)
+    grads = [_gradient(part.num_outputs, part.dim, dtype) for part in parts]
 
-    def step(ids: torch.Tensor) -> None:
+    def step(ids: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
         if optimizer is None:
             with torch.no_grad():
-                for bag, column in zip(bags, ids, strict=True):
-                    bag(column)
+                for bag, each in zip(bags, ids, strict=True):
+                    bag(*each)
             return
-        outputs = [bag(column) for bag, column in zip(bags, ids, strict=True)]
-        torch.autograd.backward(outputs, [grad] * len(outputs))
+        outputs = [bag(*each) for bag, each in zip(bags, ids, strict=True)]
+        torch.autograd.backward(outputs, grads)
         optimizer.step()
         optimizer.zero_grad()
 
-    return step, lambda ids: torch.from_numpy(ids).reshape(case.tables, -1, case.bag)
+    offsets = [_offsets([part])[:-1] for part in parts]
+    return step, lambda ids: list(zip(map(torch.from_numpy, ids), offsets, strict=True))
 
 
-def fbgemm(case: Case, work: str) -> tuple[Step, Callable[[np.ndarray], Any]]:
+def fbgemm(parts: Sequence[Case], work: str, dtype: str) -> tuple[Step, Prepare]:
     """Returns a step on FBGEMM's table-batched embeddings, and what prepares its ids.
 
     Raises:
-      NotImplementedError: FBGEMM has no such optimizer on the CPU.
+      NotImplementedError: FBGEMM has no such optimizer, or no bf16 rows, on the CPU.
     """
-    if work == "adam":
+    if work == "adam" or dtype != "float32":
         raise NotImplementedError(work)
     from fbgemm_gpu.split_embedding_configs import EmbOptimType
     from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
@@ -81,18 +85,17 @@ def fbgemm(case: Case, work: str) -> tuple[Step, Callable[[np.ndarray], Any]]:
     kind = {
         "rowwise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD,
         "adagrad": EmbOptimType.EXACT_ADAGRAD,
-        "adam": EmbOptimType.ADAM,
     }.get(work, EmbOptimType.EXACT_SGD)
     place = (EmbeddingLocation.HOST, ComputeDevice.CPU)
     tables = SplitTableBatchedEmbeddingBagsCodegen(
-        [(case.rows, case.dim, *place)] * case.tables,
+        [(part.rows, part.dim, *place) for part in parts],
         optimizer=kind,
         learning_rate=LEARNING_RATE,
         pooling_mode=PoolingMode.SUM,
     )
-    bags = case.num_outputs
-    offsets = torch.arange(0, case.num_ids + 1, case.num_ids // bags)
-    grad = _gradient(case, bags // case.tables, case.tables * case.dim)
+    width = sum(part.dim for part in parts)
+    offsets = _offsets(parts)
+    grad = _gradient(parts[0].num_outputs, width, dtype)
 
     def step(ids: torch.Tensor) -> None:
         if work == "eval":
@@ -101,9 +104,14 @@ def fbgemm(case: Case, work: str) -> tuple[Step, Callable[[np.ndarray], Any]]:
         else:
             tables(ids, offsets).backward(grad)
 
-    return step, lambda ids: torch.from_numpy(ids).reshape(-1)
+    return step, lambda ids: torch.from_numpy(np.concatenate(ids))
 
 
-def _gradient(case: Case, rows: int, width: int) -> torch.Tensor:
-    del case
-    return torch.full((rows, width), 1e-3)
+def _offsets(parts: Sequence[Case]) -> torch.Tensor:
+    """Where each bag begins among the ids of all tables, and where all end."""
+    lengths = np.concatenate([part.bag_lengths for part in parts])
+    return torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]))
+
+
+def _gradient(rows: int, width: int, dtype: str) -> torch.Tensor:
+    return torch.full((rows, width), 1e-3, dtype=getattr(torch, dtype))

@@ -58,6 +58,14 @@ class Case:
         """Rows that a lookup returns, all tables together."""
         return self.tables * self.batch if self.pooled else self.num_ids
 
+    @property
+    def bag_lengths(self) -> np.ndarray:
+        """Ids of each output row of one table, `int32[num_outputs]`."""
+        if self.jagged:
+            return lengths_of(self)
+        count = self.batch if self.pooled else self.ids_per_table
+        return np.full(count, self.ids_per_table // count, np.int32)
+
     def scaled(self, factor: float) -> Case:
         """The same case with `factor` times the rows and the batch."""
         if factor == 1:
@@ -135,7 +143,27 @@ USED_CASES |= {
     f"serve{batch}": Case(26, 100_000, 32, batch, 1, True)
     for batch in (64, 256, 1024, 4096)
 }
-CASES = GPU_CASES | CPU_CASES | NARROW_CASES | USED_CASES
+# The same on a CPU: 40,960 ids a step from 300,000 rows, but for columns of Criteo.
+_CPU_ROWS, _CPU_IDS = 300_000, 40_960
+CPU_USED_CASES = {
+    f"u{dim}x{bag}": Case(1, _CPU_ROWS, dim, _CPU_IDS // bag, bag, True)
+    for dim in (8, 16, 48, 100, 300)
+    for bag in (1, 2, 5, 10, 20, 40)
+}
+CPU_USED_CASES |= {
+    f"j{dim}": Case(1, _CPU_ROWS, dim, _CPU_IDS // 10, 10, True, jagged=True)
+    for dim in (8, 16, 48)
+}
+CPU_USED_CASES |= {"s64": Case(1, _CPU_ROWS, 64, _CPU_IDS // 200, 200, False)}
+CPU_MIXED_CASES = {
+    "criteo_cpu": Mixed(
+        tuple(
+            Case(1, min(rows, _CPU_ROWS), 16, _CPU_IDS // len(_CRITEO), 1, True)
+            for rows in _CRITEO
+        )
+    )
+}
+CASES = GPU_CASES | CPU_CASES | NARROW_CASES | USED_CASES | CPU_USED_CASES
 DISTRIBUTIONS = ("zipf", "uniform", "hot", "same", "fresh")
 
 
