@@ -45,6 +45,10 @@ inline std::map<std::string, Case> const kCases{
     {"p", {1, 1'000'000, 64, 8'192, 10, true}},
     {"q", {26, 100'000, 32, 2'048, 1, true}},
     {"r", {1, 1'000'000, 128, 65'536, 1, false}},
+    {"u8x10", {1, 300'000, 8, 4096, 10, true}},
+    {"u8x1", {1, 300'000, 8, 40'960, 1, true}},
+    {"u16x10", {1, 300'000, 16, 4096, 10, true}},
+    {"u48x10", {1, 300'000, 48, 4096, 10, true}},
 };
 
 inline std::map<std::string, OptimizerKind> const kOptimizers{

@@ -18,6 +18,9 @@ constexpr int kLeastShift = 15;            // an array for the slots of a partit
 constexpr int kMostShift = 18;             // 1 MiB where the batch is small for its table
 constexpr int64_t kMostPartitions = 4096;  // or more, where tables have more than 2^30 slots
 constexpr int64_t kKeysAhead = 64;         // positions whose keys are prefetched
+// The ends of a piece begin at a multiple of so many: two threads that count into one line, or into
+// two that are fetched together, take it from each other with every position.
+constexpr int64_t kEndsApart = 32;
 
 // Of partitions there are enough for these, also where a table is one of fewer groups.
 int64_t room_for_slots(TableRef const& table) { return table.local_buckets * kBucketCapacity; }
@@ -105,7 +108,8 @@ PartitionLayout::PartitionLayout(Gradients const& gradients, int64_t num_threads
     for (auto const& chunk : cut_ids(gradients.features, f, kIdsPerPiece)) {
       pieces[place].push_back({chunk, entry, num_ends});
       entry += chunk.end - chunk.begin;
-      num_ends += first_partition[place + 1] - first_partition[place];
+      auto const partitions = first_partition[place + 1] - first_partition[place];
+      num_ends += (partitions + kEndsApart - 1) / kEndsApart * kEndsApart;
     }
   }
 }
@@ -153,9 +157,8 @@ void GradientPartitions::deal(PartitionLayout::Piece const& piece) {
   auto* const entries = entries_.data() + piece.first_entry;
   auto const within = static_cast<uint32_t>(slots_per_partition() - 1);
   for (auto const* entry = live.data(); entry != live_end; ++entry) {
-    auto& dealt = entries[places[entry->slot >> layout_.shift]++];
-    dealt = *entry;
-    dealt.slot &= within;
+    auto const place = places[entry->slot >> layout_.shift]++;
+    entries[place] = {entry->slot & within, entry->feature, entry->bag, entry->position};
   }
 }
 

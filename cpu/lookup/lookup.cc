@@ -41,6 +41,16 @@ uint64_t draw_nonce() {
          hash_number(static_cast<uint64_t>(now));
 }
 
+// touch() of a score that is a clock. Whether another id of the batch has touched the row is random,
+// so it must not become a branch: what is there already is stored beside the table, because a store
+// to a row that many threads use would take its line from all others.
+inline void mark_used(uint64_t* score, uint64_t clock) {
+  uint64_t unused;
+  auto const seen = atomic_load(score);
+  auto const wanted = clock | (seen & kPinBit);
+  atomic_store(seen == wanted ? &unused : score, wanted);
+}
+
 // A chunk's positions with missing ids, what these have won, and the bags that wait for them.
 struct Open {
   std::vector<int64_t> missing, bags;
@@ -101,12 +111,15 @@ struct Lookup {
     auto const touches = args.admissions[task.feature.table].keeps_scores == 0;
     auto const is_given = table.policy == ScorePolicy::kCustomized;
     auto const is_plain = touches && !is_given && uses == nullptr;
+    auto const is_clock = is_plain && !is_packed(table.policy);
     Events events;
     probe_rows(task, chunk, &open[size_t(index)].bags,
                [&](int64_t position, int32_t slot, Entry* entry) {
                  if (__builtin_expect(slot < 0, 0))
                    return without_row(index, chunk, slot, position, &events);
-                 if (__builtin_expect(is_plain, 1)) {
+                 if (__builtin_expect(is_clock, 1)) {
+                   mark_used(&entry->score, used.clock);
+                 } else if (is_plain) {
                    touch(&entry->score, rule, used);
                  } else if (touches) {
                    auto const own = touch_at(used, rule.policy, uses, num_ids, position);
