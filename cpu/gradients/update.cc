@@ -50,7 +50,8 @@ bool is_by_table(Gradients const& gradients, ThreadPool const& pool) {
 // With many tables a thread does all of one: it waits for no other, and finds what it has dealt in
 // its own caches.
 template <class Body>
-void for_each_partition(Gradients const& gradients, ThreadPool const& pool, Body const& body) {
+void for_each_partition(Gradients const& gradients, ThreadPool const& all, Body const& body) {
+  auto const& pool = threads_for(gradients.features, gradients.num_features, all);
   if (!is_by_table(gradients, pool)) {
     return for_each_partition(GradientPartitions(gradients, pool), pool, body);
   }

@@ -10,7 +10,8 @@
 
 namespace dynemb::cpu {
 
-void find(FindArgs const& args, ThreadPool const& pool) {
+void find(FindArgs const& args, ThreadPool const& all) {
+  auto const& pool = threads_for(args.features, args.num_features, all);
   auto const streams = streams_rows(args);
   for (int32_t t = 0; t < args.num_tables; ++t) prefer_huge_pages(args.tables[t]);
   for_each(pool, cut_bags(args.features, args.num_features, kIdsPerChunk),

@@ -44,7 +44,8 @@ void find_chunk(FindPackedArgs const& args, FeatureChunk const& chunk, bool stre
 
 }  // namespace
 
-void find_packed(FindPackedArgs const& args, ThreadPool const& pool) {
+void find_packed(FindPackedArgs const& args, ThreadPool const& all) {
+  auto const& pool = threads_for(args.features, args.num_features, all);
   auto const streams = streams_rows(args);
   for (int32_t t = 0; t < args.num_tables; ++t) prefer_pages(args.tables[t], args.code);
   auto const chunks = cut_bags(args.features, args.num_features, kIdsPerChunk);

@@ -382,7 +382,7 @@ struct Lookup {
 }  // namespace
 
 void lookup(LookupArgs const& args, ThreadPool const& pool) {
-  Lookup operation(args, pool);
+  Lookup operation(args, threads_for(args.features, args.num_features, pool));
   operation.begin();
   operation.run(&Lookup::probe_chunk);
   if (operation.any_missing()) {

@@ -60,6 +60,17 @@ inline std::vector<FeatureChunk> cut_bags(FeatureRef const* features, int32_t nu
   return chunks;
 }
 
+// The threads for a call on these features: the caller alone, where another thread would wake up for
+// less work than waking it takes.
+inline ThreadPool const& threads_for(FeatureRef const* features, int32_t num_features,
+                                     ThreadPool const& pool) {
+  constexpr int64_t kFewest = 1024;  // ids and bags; a helper starts after some 10 us
+  static ThreadPool const alone;
+  int64_t work = 0;
+  for (int32_t f = 0; f < num_features; ++f) work += features[f].num_ids + features[f].num_bags;
+  return work < kFewest ? alone : pool;
+}
+
 template <class Function>
 void for_each(ThreadPool const& pool, std::vector<FeatureChunk> const& chunks,
               Function const& function) {

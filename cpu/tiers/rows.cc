@@ -87,7 +87,8 @@ bool streams(TierRowsArgs const& args) {
 
 }  // namespace
 
-void tier_rows(TierRowsArgs const& args, ThreadPool const& pool) {
+void tier_rows(TierRowsArgs const& args, ThreadPool const& all) {
+  auto const& pool = threads_for(args.features, args.num_features, all);
   if (args.serves != 0) prefer_pages(args);  // a lookup has promoted rows before
   auto const past_caches = streams(args);
   for_each(pool, cut_bags(args.features, args.num_features, kIdsPerChunk),
