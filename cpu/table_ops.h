@@ -4,6 +4,8 @@
 // cpu/table_ops.h: the operations on a CPU; each returns when it is complete.
 #pragma once
 
+#include <functional>
+
 #include "core/args.h"
 #include "core/tiers/tier_args.h"
 #include "cpu/loops/thread_pool.h"
@@ -33,7 +35,9 @@ void fetch(FetchArgs const& args, ThreadPool const& pool);
 void write_back(WriteBackArgs const& args, ThreadPool const& pool);
 void swap_rows(WriteBackArgs const& args, ThreadPool const& pool);
 void settle(SettleArgs const& args, ThreadPool const& pool);
-void begin_swap(WriteBackArgs const& args, ThreadPool const& pool);  // goes on when it returns
+void begin_swap(WriteBackArgs const& args, ThreadPool const& pool);
+// Goes on when it returns; calls ended() at last.
+void run_swap(WriteBackArgs const& args, ThreadPool const& pool, std::function<void()> ended);
 void end_swap(WriteBackArgs const& args, ThreadPool const& pool);
 void tier_rows(TierRowsArgs const& args, ThreadPool const& pool);
 void depart(DepartArgs const& args, ThreadPool const& pool);

@@ -88,8 +88,8 @@ cudaError_t swap_rows(WriteBackArgs const& args, void* scratch, cudaStream_t str
 size_t settle_scratch_bytes(SettleArgs const& args);
 cudaError_t settle(SettleArgs const& args, void* scratch, cudaStream_t stream);
 
-// Copies records on a stream of its own, from where the stream given to begin_swap is; the stream
-// given to end_swap waits for all swaps that have begun on its device. Neither can be captured.
+// Copies records on a stream of its own, from where the stream given to begin_swap was; the stream
+// given to end_swap waits for them. Neither can be captured.
 size_t begin_swap_scratch_bytes(WriteBackArgs const& args);
 cudaError_t begin_swap(WriteBackArgs const& args, void* scratch, cudaStream_t stream);
 size_t end_swap_scratch_bytes(WriteBackArgs const& args);

@@ -45,6 +45,7 @@ nb::dict handler_capsules() {
   add("dynemb_exchange", exchange);
 #else
   add("dynemb_repeat_row", repeat_row);
+  add("dynemb_run_swap", run_swap);
 #endif
   return capsules;
 }

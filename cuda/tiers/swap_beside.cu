@@ -16,16 +16,24 @@ namespace {
 // would stand still while they wait for those of a matrix product.
 struct Side {
   cudaStream_t stream = nullptr;
-  cudaEvent_t begun = nullptr;
   cudaEvent_t ended = nullptr;
+  // Where XLA's stream was when a swap began, by the homes of its first table.
+  std::map<void const*, cudaEvent_t> begun;
 
   cudaError_t make() {
     if (stream != nullptr) return cudaSuccess;
     int least = 0, greatest = 0;
     DYNEMB_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    DYNEMB_CUDA_TRY(cudaEventCreateWithFlags(&begun, cudaEventDisableTiming));
     DYNEMB_CUDA_TRY(cudaEventCreateWithFlags(&ended, cudaEventDisableTiming));
     return cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
+  }
+
+  cudaError_t begin(void const* homes, cudaStream_t from) {
+    auto& event = begun[homes];
+    if (event == nullptr) {
+      DYNEMB_CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    }
+    return cudaEventRecord(event, from);
   }
 };
 
@@ -52,16 +60,21 @@ cudaError_t begin_swap(WriteBackArgs const& args, void* /*scratch*/, cudaStream_
   std::lock_guard<std::mutex> const lock(mutex());
   Side* side = nullptr;
   DYNEMB_CUDA_TRY(side_of_device(&side));
-  DYNEMB_CUDA_TRY(cudaEventRecord(side->begun, stream));
-  DYNEMB_CUDA_TRY(cudaStreamWaitEvent(side->stream, side->begun, 0));
-  DYNEMB_CUDA_TRY(swap_rows_beside(args, side->stream));
-  return cudaEventRecord(side->ended, side->stream);
+  return side->begin(args.tables[0].homes, stream);
 }
 
-cudaError_t end_swap(WriteBackArgs const& /*args*/, void* /*scratch*/, cudaStream_t stream) {
+// The copies are launched here, where the host is far ahead of the device, and wait only for the
+// event of the begin. A program that fails between the two calls has launched nothing, so nothing
+// writes to arrays that XLA frees then.
+cudaError_t end_swap(WriteBackArgs const& args, void* /*scratch*/, cudaStream_t stream) {
   std::lock_guard<std::mutex> const lock(mutex());
   Side* side = nullptr;
   DYNEMB_CUDA_TRY(side_of_device(&side));
+  auto const begun = side->begun.find(args.tables[0].homes);
+  if (begun == side->begun.end()) return cudaErrorInvalidValue;  // the handler has compared
+  DYNEMB_CUDA_TRY(cudaStreamWaitEvent(side->stream, begun->second, 0));
+  DYNEMB_CUDA_TRY(swap_rows_beside(args, side->stream));
+  DYNEMB_CUDA_TRY(cudaEventRecord(side->ended, side->stream));
   return cudaStreamWaitEvent(stream, side->ended, 0);
 }
 

@@ -1,12 +1,16 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// tests/fuzz/call_frame.cc: as much of XLA's runtime as a handler of the CPU needs: errors, and
-// a pool whose tasks are threads.
+// tests/fuzz/call_frame.cc: as much of XLA's runtime as a handler of the CPU needs: errors, calls
+// that go on when they return, and a pool whose tasks are threads.
 #include "tests/fuzz/call_frame.h"
 
+#include <atomic>
 #include <map>
+#include <memory>
 #include <thread>
+
+#include "xla_ffi/handlers/swap_beside.h"
 
 struct XLA_FFI_Error {
   std::string message;
@@ -15,6 +19,12 @@ struct XLA_FFI_Error {
 struct XLA_FFI_ExecutionContext {
   int64_t num_threads;
   std::vector<std::thread> threads;
+};
+
+// A call's end, which comes once.
+struct XLA_FFI_Future {
+  std::atomic<int> ends{0};
+  XLA_FFI_Error* error = nullptr;
 };
 
 namespace dynemb::fuzz {
@@ -40,6 +50,29 @@ XLA_FFI_Error* num_threads(XLA_FFI_ThreadPool_NumThreads_Args* args) {
   return nullptr;
 }
 
+XLA_FFI_Error* create_future(XLA_FFI_Future_Create_Args* args) {
+  args->future = new XLA_FFI_Future;
+  return nullptr;
+}
+
+XLA_FFI_Error* set_available(XLA_FFI_Future_SetAvailable_Args* args) {
+  ++args->future->ends;
+  return nullptr;
+}
+
+XLA_FFI_Error* set_error(XLA_FFI_Future_SetError_Args* args) {
+  args->future->error = args->error;
+  ++args->future->ends;
+  return nullptr;
+}
+
+// The error of a call that has gone on, or null.
+XLA_FFI_Error* end_of(XLA_FFI_Future* future) {
+  std::unique_ptr<XLA_FFI_Future> const owned(future);
+  if (owned->ends != 1) std::abort();
+  return owned->error;
+}
+
 XLA_FFI_Api make_api() {
   XLA_FFI_Api api{};
   api.struct_size = XLA_FFI_Api_STRUCT_SIZE;
@@ -48,6 +81,9 @@ XLA_FFI_Api make_api() {
   api.XLA_FFI_Error_Create = create_error;
   api.XLA_FFI_Error_GetMessage = get_message;
   api.XLA_FFI_Error_Destroy = destroy_error;
+  api.XLA_FFI_Future_Create = create_future;
+  api.XLA_FFI_Future_SetAvailable = set_available;
+  api.XLA_FFI_Future_SetError = set_error;
   api.XLA_FFI_ThreadPool_Schedule = schedule;
   api.XLA_FFI_ThreadPool_NumThreads = num_threads;
   return api;
@@ -55,7 +91,9 @@ XLA_FFI_Api make_api() {
 
 XLA_FFI_Handler* handler_of(std::string const& op) {
   static auto const handlers = [] {
-    std::map<std::string, XLA_FFI_Handler*> result;
+    std::map<std::string, XLA_FFI_Handler*> result{{"dynemb_begin_swap", begin_swap},
+                                                   {"dynemb_run_swap", run_swap},
+                                                   {"dynemb_end_swap", end_swap}};
     for (auto const& each : registrations()) result[each.name] = each.handler;
     return result;
   }();
@@ -137,8 +175,9 @@ std::optional<std::string> run(Call const& call) {
                  attributes.types.data(),
                  attributes.names.data(),
                  attributes.values.data()};
-  auto* const error = handler_of(call.op)(&frame);
+  auto* error = handler_of(call.op)(&frame);
   for (auto& thread : context.threads) thread.join();
+  if (frame.future != nullptr) error = end_of(frame.future);
   if (error == nullptr) return std::nullopt;
   auto message = error->message;
   delete error;

@@ -38,6 +38,9 @@ std::map<std::string, Maker> const& makers() {
       {"fetch", make_fetch},
       {"write_back", make_write_back},
       {"swap_rows", make_swap_rows},
+      {"begin_swap", make_begin_swap},
+      {"run_swap", make_run_swap},
+      {"end_swap", make_end_swap},
       {"settle", make_settle},
       {"tier_rows", make_tier_rows},
       {"tier_gather", make_tier_gather},
@@ -49,7 +52,7 @@ std::map<std::string, Maker> const& makers() {
 }  // namespace
 
 std::vector<std::string> all_targets() {
-  std::vector<std::string> names;
+  std::vector<std::string> names{"begin_swap", "run_swap", "end_swap"};
   for (auto const& each : registrations()) {
     names.push_back(std::string(each.name).substr(7));
   }

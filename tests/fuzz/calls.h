@@ -39,6 +39,9 @@ Call make_depart(World& world, Random& random);
 Call make_fetch(World& world, Random& random);
 Call make_write_back(World& world, Random& random);
 Call make_swap_rows(World& world, Random& random);
+Call make_begin_swap(World& world, Random& random);
+Call make_run_swap(World& world, Random& random);
+Call make_end_swap(World& world, Random& random);  // of one that has begun
 Call make_settle(World& world, Random& random);
 Call make_tier_rows(World& world, Random& random);
 Call make_tier_gather(World& world, Random& random);

@@ -134,6 +134,50 @@ void add_settled(Call& call, Tier const& tier, Random& random) {
   });
 }
 
+// The same moves, in a call that changes homes though they are no result of it.
+void add_swapped_beside(Call& call, Tier const& tier, Random& random) {
+  call.aliased(tier.values);
+  for (auto const& state : tier.states) call.aliased(state);
+  call.operands.push_back(tier.homes);
+  auto const counts = add_counts(call, random);
+  auto const leaving = add_list(call, tier, random);
+  auto const arriving = add_list(call, tier, random);
+  check_later(call, [tier, before = tier.copy(), counts, leaving, arriving] {
+    auto const* const entries = counts.data<int32_t>();
+    check_written(before, tier, pairs_of(tier, leaving, entries[0]));
+    auto const comes = slots_by_row(pairs_of(tier, arriving, entries[1]));
+    for (int64_t row = 0; row < tier.rows(); ++row) {
+      auto const slot = comes.find(row);
+      expect(slot != comes.end() ? tier.equals_record(row, tier.record(slot->second))
+                                 : tier.equals(row, before, row),
+             "a record in its row, and other rows as they were");
+    }
+  });
+}
+
+Call make_swap_beside(World& world, Random& random) {
+  auto [call, tiers] = begin_tier_call(world, random);
+  auto const passed = random.below(3);
+  scalar(call, "passed", passed);
+  for (auto const& tier : tiers) add_swapped_beside(call, tier, random);
+  for (int64_t i = 0; i < passed; ++i) call.aliased(Array(kF32, {random.below(50)}));
+  finish(call);
+  return call;
+}
+
+// A call that only says where a swap begins or ends.
+Call with_check_of_nothing(Call call) {
+  std::vector<Array> before;
+  for (auto const& array : call.operands) before.push_back(array.copy());
+  call.check = [operands = call.operands, before] {
+    for (size_t i = 0; i < before.size(); ++i) {
+      auto const bytes = before[i].bytes();
+      expect(memcmp(operands[i].memory.get(), before[i].memory.get(), bytes) == 0, "no change");
+    }
+  };
+  return call;
+}
+
 // A call whose results lie in host memory: it has no scratch.
 template <class Add>
 Call make_homes_call(World& world, Random& random, Add const& add) {
@@ -152,6 +196,19 @@ Call make_write_back(World& world, Random& random) {
 
 Call make_swap_rows(World& world, Random& random) {
   return make_homes_call(world, random, add_swapped);
+}
+
+Call make_run_swap(World& world, Random& random) { return make_swap_beside(world, random); }
+
+Call make_begin_swap(World& world, Random& random) {
+  return with_check_of_nothing(make_swap_beside(world, random));
+}
+
+Call make_end_swap(World& world, Random& random) {
+  auto call = make_begin_swap(world, random);
+  call.op = "begin_swap";
+  expect(!run(call).has_value(), "a begin as it should be was refused");
+  return call;
 }
 
 Call make_settle(World& world, Random& random) {

@@ -284,6 +284,56 @@ def test_an_exception_in_the_dense_part_leaves_the_state(platform):
     assert_same_rows(export(coll, state, "t"), rows)
 
 
+def test_a_callback_that_raises_while_rows_move(platform, tmp_path):
+    """XLA ends the program and frees its arrays, to which nothing may write then."""
+    raises = False
+
+    def look(first):
+        if raises:
+            raise RuntimeError("stop here")
+        return first
+
+    def with_callback(rows):
+        d_rows, total = dense(rows)
+        scalar = jax.ShapeDtypeStruct((), jnp.float32)
+        return d_rows, total + 0 * jax.pure_callback(look, scalar, rows["t"][0, 0])
+
+    config = jde.TableConfig("t", 1024, 16_384, optimizer=ADAM)
+    twins = [
+        config,
+        dataclasses.replace(config, tier=jde.tiers.host(hbm_fraction=1 / 3)),
+    ]
+    plain, tiered = (jde.Tables([each]) for each in twins)
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(state, ids, coming):
+        rows, residual, state = tiered.lookup(state, ids)
+        d_rows, loss, state = tiered.prefetch_during(state, coming, with_callback, rows)
+        return tiered.apply_gradients(state, residual, d_rows), loss
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def plain_step(state, ids):
+        rows, residual, state = plain.lookup(state, ids)
+        return plain.apply_gradients(state, residual, dense(rows)[0])
+
+    rng = np.random.default_rng(0)
+    batches = [{"t": jde.ids(rng.permutation(14_000)[:4000])} for _ in range(8)]
+    state, expected = tiered.init(3), plain.init(3)
+    for ids, coming in zip(batches[:4], batches[1:], strict=False):
+        (state, _), expected = step(state, ids, coming), plain_step(expected, ids)
+    jde.checkpoint.save(tmp_path, 0, state, tables=tiered)
+    raises = True
+    with pytest.raises(Exception, match="stop here"):
+        jax.block_until_ready(step(state, batches[4], batches[5]))
+    others = [np.full(1 << 20, 7, np.uint8) for _ in range(200)]  # in freed memory
+    raises = False
+    state = jde.checkpoint.restore(tmp_path, tiered.init(0), tables=tiered).tree
+    for ids, coming in zip(batches[4:-1], batches[5:], strict=True):
+        (state, _), expected = step(state, ids, coming), plain_step(expected, ids)
+    assert_same_rows(export(tiered, state, "t"), export(plain, expected, "t"))
+    assert all((each == 7).all() for each in others)
+
+
 @pytest.mark.parametrize("result", [None, (1, 2, 3), [1, 2]])
 def test_what_compute_must_return(result):
     coll = jde.Tables([jde.TableConfig("t", 8, 256, optimizer=ADAM, tier=TIER)])

@@ -13,6 +13,9 @@
 // Compiled once a backend.
 #pragma once
 
+#include <type_traits>
+#include <utility>
+
 #include "xla_ffi/backend.h"
 #include "xla_ffi/buffers.h"
 #include "xla_ffi/handlers.h"
@@ -46,35 +49,53 @@ constexpr bool has_scratch(long) {
   return true;
 }
 
+// What a handler returns for a call that it refuses.
+template <class Result>
+Result refused(ffi::Error error) {
+  if constexpr (std::is_same_v<Result, ffi::Error>) {
+    return error;
+  } else {
+    ffi::Promise promise;
+    Result result(promise);
+    promise.SetError(std::move(error));
+    return result;
+  }
+}
+
 template <class Operation>
 class Handler {
  public:
+  // An ffi::Error, or a ffi::Future of a call that goes on when it returns.
+  using Result = decltype(Operation::kRun(std::declval<backend::Context&>(),
+                                          std::declval<Operation&>().args, backend::Scratch{}));
+
   // This call is about tables.
   template <class... More>
-  ffi::Error operator()(backend::Context context, ffi::RemainingArgs const& operands,
-                        ffi::RemainingRets const& results, IntAttr tables, FloatAttr initializers,
-                        FloatAttr state_initial, More... more) const {
+  Result operator()(backend::Context context, ffi::RemainingArgs const& operands,
+                    ffi::RemainingRets const& results, IntAttr tables, FloatAttr initializers,
+                    FloatAttr state_initial, More... more) const {
     return handle(context, operands, results, TableAttrs{tables, initializers, state_initial},
                   more...);
   }
 
   // A call that knows no table.
   template <class... Attributes>
-  ffi::Error operator()(backend::Context context, ffi::RemainingArgs const& operands,
-                        ffi::RemainingRets const& results, Attributes... attributes) const {
+  Result operator()(backend::Context context, ffi::RemainingArgs const& operands,
+                    ffi::RemainingRets const& results, Attributes... attributes) const {
     return handle(context, operands, results, attributes...);
   }
 
  private:
   template <class... Attributes>
-  static ffi::Error handle(backend::Context context, ffi::RemainingArgs const& operands,
-                           ffi::RemainingRets const& results, Attributes const&... attributes) {
+  static Result handle(backend::Context context, ffi::RemainingArgs const& operands,
+                       ffi::RemainingRets const& results, Attributes const&... attributes) {
     BufferReader reader(operation_of(Operation::kTarget), operands, results);
     Operation operation;  // up to 30 kB, of which most calls use little: `read` sets what is used
     operation.read(reader, attributes...);
     auto const scratch = read_scratch(reader, has_scratch<Operation>(0));
     auto error = reader.finish();
-    return error.failure() ? error : Operation::kRun(context, operation.args, scratch);
+    if (error.failure()) return refused<Result>(std::move(error));
+    return Operation::kRun(context, operation.args, scratch);
   }
 
   // The last operand of every call, which is not read (jax_dynemb/_src/ops/call.py), and the last

@@ -99,13 +99,26 @@ struct BeginSwap : Swap {
   }
 };
 
+#ifndef DYNEMB_CUDA
+// Between the two, on a CPU: XLA goes on with what does not wait for these rows, and frees no array
+// before this call has ended, also where another one fails.
+struct RunSwap : Swap {
+  static constexpr auto kTarget = "dynemb_run_swap";
+
+  static ffi::Future kRun(backend::Context& context, WriteBackArgs const& args, backend::Scratch) {
+    ffi::Promise promise;
+    ffi::Future future(promise);
+    cpu::run_swap(args, context.pool, [promise]() mutable { promise.SetAvailable(); });
+    return future;
+  }
+};
+#endif
+
 struct EndSwap : Swap {
   static constexpr auto kTarget = "dynemb_end_swap";
 
   static ffi::Error kRun(backend::Context& context, WriteBackArgs const& args, backend::Scratch) {
-    auto const same = begun_swaps().remove(args);
-    auto const ended = backend::end_swap(context, args, {nullptr, 0});
-    if (same) return ended;
+    if (begun_swaps().remove(args)) return backend::end_swap(context, args, {nullptr, 0});
     return ffi::Error::Internal(
         "end_swap: the arrays are not those of a begin_swap before it, because XLA has copied "
         "them. Call prefetch instead of prefetch_during in this program.");
@@ -126,5 +139,9 @@ XLA_FFI_Error* begin_swap(XLA_FFI_CallFrame* frame) {
 }
 
 XLA_FFI_Error* end_swap(XLA_FFI_CallFrame* frame) { return call_outside_graphs<EndSwap>(frame); }
+
+#ifndef DYNEMB_CUDA
+XLA_FFI_Error* run_swap(XLA_FFI_CallFrame* frame) { return call_outside_graphs<RunSwap>(frame); }
+#endif
 
 }  // namespace dynemb

@@ -11,5 +11,8 @@ namespace dynemb {
 
 XLA_FFI_Error* begin_swap(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* end_swap(XLA_FFI_CallFrame* frame);
+#ifndef DYNEMB_CUDA
+XLA_FFI_Error* run_swap(XLA_FFI_CallFrame* frame);
+#endif
 
 }  // namespace dynemb

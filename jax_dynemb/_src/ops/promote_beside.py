@@ -7,7 +7,9 @@ docs/decisions/overlap.md says why XLA keeps the order and the arrays.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -56,6 +58,7 @@ def begin_promotion(
         # copy them for it, and the records go to the copy.
         after = move_home(some, after, {t.name: _nothing() for t in some})
         after, arrays = _swap("begin_swap", some, after, lists, arrays)
+        after = _run_on_cpu(some, after, lists)
         new, moves = new | after, moves | lists
     return new, moves, arrays
 
@@ -72,6 +75,30 @@ def end_promotion(
         after, arrays = _swap("end_swap", some, states, moves, arrays)
         new |= move_home(some, after, {table.name: _nothing() for table in some})
     return new, arrays
+
+
+def _run_on_cpu(
+    tables: Sequence[TableSpec], states: States, moves: Mapping[str, Moves]
+) -> dict[str, TableState]:
+    """Moves the records in a call beside which XLA's CPU client runs others.
+
+    On a GPU nothing is to be done: begin and end know a stream for it.
+    """
+    own = {table.state_name: states[table.state_name] for table in tables}
+
+    def with_rows(rows: Any) -> dict[str, TableState]:
+        return {
+            name: dataclasses.replace(own[name], values=values, optimizer=optimizer)
+            for name, (values, optimizer) in rows.items()
+        }
+
+    def run(rows: Any) -> Any:
+        after, _ = _swap("run_swap", tables, with_rows(rows), moves, ())
+        return {name: (after[name].values, after[name].optimizer) for name in own}
+
+    rows = {name: (each.values, each.optimizer) for name, each in own.items()}
+    moved = jax.lax.platform_dependent(rows, cpu=run, default=lambda rows: rows)
+    return {**states, **with_rows(moved)}
 
 
 def _swap(
