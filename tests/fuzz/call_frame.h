@@ -53,6 +53,15 @@ struct Array {
     return other;
   }
 
+  // Rows [begin, begin + count) in the same memory.
+  Array part(int64_t begin, int64_t count_of_rows) const {
+    Array some = *this;
+    some.dims[0] = count_of_rows;
+    auto const row = dims[0] == 0 ? 0 : bytes() / static_cast<size_t>(dims[0]);
+    some.memory = std::shared_ptr<void>(memory, data<char>() + static_cast<size_t>(begin) * row);
+    return some;
+  }
+
   // Returns another type or shape with as many of the same bytes as fit.
   Array as(XLA_FFI_DataType type, std::vector<int64_t> shape) const {
     Array other(type, std::move(shape));

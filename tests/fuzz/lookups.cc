@@ -107,6 +107,26 @@ std::vector<Table> packed_tables(World const& world, Random& random, Attribute& 
   return tables;
 }
 
+// The ids and the slots of some features, in arrays that these share.
+struct SharedArrays {
+  std::vector<bool> has;  // of each feature
+  Array ids, slots;
+  int64_t begin = 0;  // of the next feature's numbers
+
+  SharedArrays(Random& random, std::vector<Feature> const& features) : has(features.size(), false) {
+    int64_t count = 0;
+    for (size_t f = 0; f < features.size() && random.one_in(2); ++f) {
+      has[f] = features[f].num_ids > 0 && !random.one_in(4);
+      count += has[f] ? features[f].num_ids : 0;
+    }
+    if (count == 0) return;
+    do {
+      ids = ids_of(random, count);
+    } while (ids.dims.size() != 2);  // as pairs of words
+    slots = Array(kS32, {count});
+  }
+};
+
 }  // namespace
 
 Call make_lookup(World& world, Random& random, Looks looks) {
@@ -139,9 +159,15 @@ Call make_lookup(World& world, Random& random, Looks looks) {
   std::vector<Looked> looked;
   auto known = are_sound(tables);
   auto const shares = random.one_in(4);  // at most one array, of the first feature
-  for (auto& feature : make_features(random, world.size())) {
+  auto const all = make_features(random, world.size());
+  SharedArrays shared(random, all);
+  for (auto const& feature : all) {
     auto* const table = tables[static_cast<size_t>(feature.table)];
-    auto const ids = call.operands.emplace_back(ids_of(random, feature.num_ids));
+    auto const in_shared = shared.has[looked.size()];
+    auto const is_first = in_shared && shared.begin == 0;
+    auto const ids = in_shared ? shared.ids.part(shared.begin, feature.num_ids)
+                               : ids_of(random, feature.num_ids);
+    if (!in_shared || is_first) call.operands.push_back(is_first ? shared.ids : ids);
     add_bags(call, feature);
     describe(feature, features.integers);
     auto* const fields = features.integers.data() + features.integers.size() - kNumRowsFields;
@@ -153,12 +179,16 @@ Call make_lookup(World& world, Random& random, Looks looks) {
       fill_uses(random, uses);
       fields[kFeatureHasUses - kFeatureRows] = 1;
     }
+    if (in_shared) fields[kFeatureHasUses - kFeatureRows] += 2 * feature.num_ids;
     auto const type = float_type(random);
     auto const rows = shares && looked.empty()
                           ? place_rows(random, feature.num_bags, table->dim, type, fields)
                           : Array(type, {feature.num_bags, table->dim});
     call.results.push_back(rows);
-    auto const slots = call.result(kS32, {feature.num_ids});
+    auto const slots = in_shared ? shared.slots.part(shared.begin, feature.num_ids)
+                                 : Array(kS32, {feature.num_ids});
+    if (!in_shared || is_first) call.results.push_back(is_first ? shared.slots : slots);
+    if (in_shared) shared.begin += feature.num_ids;
     if (trains && feature.pooling == 2) call.result(kF32, {feature.num_bags});
     known = known && feature.in_order;
     looked.push_back({table, feature, ids, rows, slots, uses});
