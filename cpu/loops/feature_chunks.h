@@ -60,8 +60,8 @@ inline std::vector<FeatureChunk> cut_bags(FeatureRef const* features, int32_t nu
   return chunks;
 }
 
-// The threads for a call on these features: the caller alone, where another thread would wake up for
-// less work than waking it takes.
+// The threads for a call on these features: the caller alone, where another thread would wake up
+// for less work than waking it takes.
 inline ThreadPool const& threads_for(FeatureRef const* features, int32_t num_features,
                                      ThreadPool const& pool) {
   constexpr int64_t kFewest = 1024;  // ids and bags; a helper starts after some 10 us
