@@ -1,12 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cpu/tiers/swap_beside.cc: a thread of the pool copies records while others do something else.
+// cpu/tiers/swap_beside.cc: a thread copies records while others do something else.
 //
 // XLA knows run_swap as a call that has not ended, and so orders all else around it: begin_swap and
 // end_swap have nothing to do here.
 #include <functional>
 #include <memory>
+#include <system_error>
+#include <thread>
 
 #include "cpu/table_ops.h"
 
@@ -36,16 +38,18 @@ void swap(WriteBackArgs const& args, ThreadPool const& pool) {
 
 void begin_swap(WriteBackArgs const& /*args*/, ThreadPool const& /*pool*/) {}
 
+// A thread of its own: those of the pool may all wait for other devices, which wait for these rows.
 void run_swap(WriteBackArgs const& args, ThreadPool const& pool, std::function<void()> ended) {
-  if (pool.num_threads <= 1 || !pool.schedule) {
-    swap(args, pool);
-    return ended();
-  }
-  // A copy: `args` are the caller's.
-  pool.schedule([own = std::make_shared<WriteBackArgs const>(args), ended = std::move(ended)] {
-    swap(*own, ThreadPool{});
+  auto const own = std::make_shared<WriteBackArgs const>(args);  // `args` are the caller's
+  try {
+    std::thread([own, ended] {
+      swap(*own, ThreadPool{});
+      ended();
+    }).detach();
+  } catch (std::system_error const&) {  // the system has no thread left
+    swap(*own, pool);
     ended();
-  });
+  }
 }
 
 void end_swap(WriteBackArgs const& /*args*/, ThreadPool const& /*pool*/) {}
