@@ -99,6 +99,20 @@ def test_cpu_peers_run_on_the_same_ids(run):
     assert train["target_ms"] == pytest.approx(min(train["peers"].values()))
 
 
+def test_cpu_peers_of_what_users_bring(run):
+    arguments = ("--suite", "cpu_used", "--case", "j8,u16x10,criteo_cpu")
+    figures = run(*arguments, "--optimizer", "adam")
+    assert len(figures) == 8  # of two works, u16x10 in bf16 as well
+    assert all(f["peers"]["plain JAX"] > 0 for f in figures)
+    best = {(f["case"], f["work"]): min(f["peers"].values()) for f in figures}
+    for f in figures:
+        times = {"train": 1.0, "eval": 2.0 if f["case"] == "criteo_cpu" else 1.3}
+        if f["dtype"] == "fp32" and f["case"] != "u16x10":
+            assert f["target_ms"] == pytest.approx(
+                times[f["work"]] * best[f["case"], f["work"]]
+            )
+
+
 def test_growth_draws_every_axis(tmp_path):
     jobs = list(growth.jobs(Choice()))
     figures = [Figure("growth", job, 1.0, 0.9, 0.5) for job in jobs]

@@ -3,11 +3,12 @@
 """Workloads of tables that differ and of jagged bags: what is done, and its floor."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from suite import filled
+from suite import filled, static_jax
 from suite.job import Job
 from suite.runner import Runner
 from suite.timing import Effort
@@ -42,6 +43,30 @@ def test_tables_that_differ_hold_their_own_ids_and_are_trained(optimizer):
     assert figure.stats["rows"] == WIDE.rows + SMALL.rows
     assert figure.stats["refused"] == figure.stats["evicted"] == 0
     assert figure.in_place
+
+
+@pytest.mark.parametrize("work", ["eval", "sgd", "rowwise_adagrad", "adam"])
+def test_the_peer_in_plain_jax_sums_bags_and_trains(work):
+    """Compared with NumPy: the sum of each bag, and one step from rows of zeros."""
+    parts, ids = MIXED.parts, Job("x", MIXED).batches()[0]
+    tables = static_jax.init(parts, work, "float32")
+    rng = np.random.default_rng(0)
+    rows = [rng.normal(size=t["rows"].shape).astype(np.float32) for t in tables]
+    tables = [{**t, "rows": jnp.asarray(r)} for t, r in zip(tables, rows, strict=True)]
+    batch = static_jax.to_device(parts, ids)
+    d_rows = static_jax.gradients(parts, "float32")
+    new, outputs = static_jax.step(parts, work)(tables, batch, d_rows)
+    for part, own, row, out, table in zip(parts, ids, rows, outputs, new, strict=True):
+        bags = np.repeat(np.arange(part.batch), part.bag_lengths)
+        sums = np.zeros((part.batch, part.dim), np.float32)
+        np.add.at(sums, bags, row[own])
+        np.testing.assert_allclose(out, sums, rtol=1e-5, atol=1e-5)
+        uses = np.bincount(own, minlength=part.rows)
+        moved = np.asarray(table["rows"]) - row
+        assert ((moved != 0).any(axis=1) == ((uses > 0) & (work != "eval"))).all()
+        if work == "sgd":
+            expected = -static_jax.LEARNING_RATE * 1e-3 * uses[:, None]
+            np.testing.assert_allclose(moved, expected + 0 * moved, atol=1e-6)
 
 
 def test_a_jagged_batch_has_the_bags_that_were_drawn():
