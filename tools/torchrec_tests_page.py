@@ -17,18 +17,16 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent.parent / "docs/migration"
-HEAD = """# TorchRec's unit tests
-
-TorchRec tests its jagged tensors, keyed tensors, collections and feature processors with {all}
-unit tests. They were translated line by line: imports from `jax_dynemb.torchrec`, tensors of NumPy,
-`rngs=` for a collection, and `torch.jit.script` left out. Then {passed} pass. The other {forced}
-need something that JAX, or a table keyed by ids, does in another way. Each of them is named below.
-Tests that ask for a device of CUDA were not run, and count as such.
-
-A test of this project checks the same as each of theirs, as far as it can be checked.
-
-## What is done in another way
-"""
+PARAGRAPHS = (
+    "TorchRec tests its jagged tensors, keyed tensors, collections and feature "
+    "processors with {all} unit tests. They were translated line by line: imports of "
+    "`jax_dynemb.torchrec`, tensors of NumPy, `rngs=` for a collection, and "
+    "`torch.jit.script` left out. Then {passed} pass. The other {forced} need what "
+    "JAX, or a table keyed by ids, does in another way. Each of them is named "
+    "below. Tests that ask for a device of CUDA were not run, and count as such.",
+    "A test of this project checks the same as each of theirs, as far as it can be "
+    "checked.",
+)
 
 
 def listed() -> dict[str, Any]:
@@ -51,7 +49,10 @@ def page() -> str:
     counts = Counter(entry.get("forced", "") for *_, entry in tests)
     passed = counts[""]
     numbers = {"all": len(tests), "passed": passed, "forced": len(tests) - passed}
-    lines = [HEAD.format(**numbers)]
+    lines = ["# TorchRec's unit tests"]
+    for text in PARAGRAPHS:
+        lines += ["", *textwrap.wrap(text.format(**numbers), 98)]
+    lines += ["", "## What is done in another way", ""]
     lines += ["| name | tests | what |", "| --- | --- | --- |"]
     lines += [f"| {n} | {counts[n]} | {why} |" for n, why in of["reasons"].items()]
     for file in of["tests"]:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of other libraries' introductions, with their imports changed.
 
-What JAX forces beyond an import is marked: a seed, ids and arrays of NumPy, an optimizer
-that the module takes, and rooms of tables with several initialisers.
+What JAX forces beyond an import is marked: a seed, ids and arrays of NumPy, an
+optimizer that the module takes, and rooms of tables with several initialisers.
 """
 
 import re
