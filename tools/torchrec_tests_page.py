@@ -23,7 +23,7 @@ PARAGRAPHS = (
     "`jax_dynemb.torchrec`, tensors of NumPy, `rngs=` for a collection, and "
     "`torch.jit.script` left out. Then {passed} pass. The other {forced} need what "
     "JAX, or a table keyed by ids, does in another way. Each of them is named "
-    "below. Tests that ask for a device of CUDA were not run, and count as such.",
+    "below. Tests that need a device of CUDA were not run, and count as such.",
     "A test of this project checks the same as each of theirs, as far as it can be "
     "checked.",
 )

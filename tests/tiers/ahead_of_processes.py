@@ -116,6 +116,14 @@ def fed(coll) -> dict:
                 state, _ = feed.fetch(state, {"wide": np.arange(64) * 2**33})
                 gone = np.arange(4) + 4 * jax.process_index()
                 state = feed.erase(state, {"bags": IDS + gone})  # no such rows
+            if step == 22:
+                some = [{"wide": np.arange(64) * 2**33}] * 2
+                with jde.tiers.ahead(coll, some, stores=feed.stores) as second:
+                    for _ in some:
+                        beside, state = second.next(state)
+                        _, found, state = coll.find(state, beside)
+                state, absent = feed.fetch(state, some[0])
+                assert set(absent) == {"wide"}
             if step == 25:
                 feed.commit(state, f"step-{step}", step)
     except StopIteration:

@@ -194,8 +194,7 @@ class MultiTableEmbedding(TableModule):
                 f"ids of {len(features)} tables have the shape {np.shape(ids)}: a feed "
                 f"takes [batch, {len(features)}]."
             )
-        given = jax.device_put(keys)
-        return by_feature, (given, *batch[1:]) if isinstance(batch, tuple) else given
+        return by_feature, (keys, *batch[1:]) if isinstance(batch, tuple) else keys
 
     def _keys(self, ids: Any) -> tuple[Any, bool]:
         """Returns ids with padding for ``padding_idx``; and whether they are pairs."""

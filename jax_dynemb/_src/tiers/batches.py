@@ -19,6 +19,7 @@ from jax_dynemb._src.tiers.together import Alone, Places
 
 _ALONE = Alone()
 # Finds in a batch the ids by feature, on the host; and returns it as a step takes it.
+# What is ids in NumPy, or begins with them, goes to the devices after that.
 Fed = Callable[[Any], tuple[Mapping[str, Any], Any]]
 
 
@@ -47,6 +48,10 @@ def prepared(
     ids = batch[0] if isinstance(batch, tuple) else batch
     if fed is not None and not _by_feature(coll, ids):
         ids, given = fed(batch)
+        first = given[0] if isinstance(given, tuple) else given
+        if isinstance(first, np.ndarray):
+            first = _put(first, sharding or places.split)
+            given = (first, *given[1:]) if isinstance(given, tuple) else first
     elif isinstance(ids, Mapping):
         given = on_device(coll, ids, sharding or places.split, places)
         given = (given, *batch[1:]) if isinstance(batch, tuple) else given
@@ -179,7 +184,11 @@ def _to_device(config: Any, ids: Any, sharding: Any, places: Places) -> Any:
         return Jagged(places.whole(values), lengths, ids.weights)
     if isinstance(ids, jax.Array):
         return ids
-    words = _words(config, ids)
+    return _put(_words(config, ids), sharding)
+
+
+def _put(words: Any, sharding: Any) -> Any:
+    """Copies ids to the devices; of several processes the part of this one."""
     if sharding is None or sharding.is_fully_addressable:
         return jax.device_put(words, sharding)
     return jax.make_array_from_process_local_data(sharding, words)

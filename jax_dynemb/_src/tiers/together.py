@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What feeds put on devices, and agree on where the processes of a job have parts.
+"""Puts what feeds have on devices, and lets the processes of a job agree.
 
 Programs on the devices of several processes have to be started by all of them, in one
 order and with equal shapes. A feed decides by what it finds in its own store. So its
@@ -23,7 +23,7 @@ from jax_dynemb._src.table import Tables
 
 
 class Alone:
-    """Serves tables whose devices are all of this process: it has nobody to ask."""
+    """Serves tables whose devices are all of this process."""
 
     is_alone = True
     split: Any = None  # where ids go
