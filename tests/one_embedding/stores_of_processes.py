@@ -3,10 +3,12 @@
 """Trains OneEmbedding's module above an SSD; run by test_several_processes.
 
     python stores_of_processes.py PATH [PATH ...]
-    python stores_of_processes.py none RANK
+    python stores_of_processes.py none RANK [RANK ...]
+    python stores_of_processes.py shared PATH
 
-Each process of the job trains a table of its own devices, with ids of its own. Says the
-rows in the table and those below. With "none" a table has room for all ids of a rank.
+Each process of the job trains a table of its own devices, with ids of its own; with
+"shared" all train one table, each with its part of a batch. Says the rows in the table
+and those below. With "none" a table has room for all ids of some ranks.
 """
 
 import json
@@ -64,13 +66,14 @@ def rows_below(store) -> dict[int, str]:
     return {int(key): row.tobytes().hex() for key, row in zip(keys, rows, strict=True)}
 
 
-def without_a_store(rank: int) -> dict[str, dict[int, str]]:
-    """What the ids of a rank make of a table without a tier."""
+def without_a_store(ranks: list[int]) -> dict[str, dict[int, str]]:
+    """What the ids of some ranks make of a table without a tier."""
     store = jde.one_embedding.make_device_mem_store_options("none", capacity=8192)
     model = embedding(store)
     optimizer = jde.nnx.Optimizer(model, optax.sgd(0.1))
-    for ids in batches(rank):
-        train(model, optimizer, jde.ids(ids["emb"]))
+    for parts in zip(*map(batches, ranks), strict=True):
+        ids = np.concatenate([part["emb"] for part in parts])
+        train(model, optimizer, jde.ids(ids))
     return {"here": rows_of(model), "below": {}}
 
 
@@ -92,12 +95,31 @@ def above_a_store(paths: list[str]) -> dict[str, dict[int, str]]:
         return {"here": rows_of(model), "below": rows_below(feed.stores["emb"])}
 
 
+def one_table(path: str) -> dict[str, dict[int, str]]:
+    """Trains a table that all processes share, and lets its feed place the ids."""
+    store = jde.one_embedding.make_cached_ssd_store_options(
+        cache_budget_mb=1, persistent_path=path, capacity=2 * CAPACITY
+    )
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    model = embedding(store, mesh=mesh)
+    optimizer = jde.nnx.Optimizer(model, optax.sgd(0.1))
+    mine = (batch["emb"] for batch in batches(jax.process_index()))
+    with jde.nnx.ahead(model, mine) as feed:
+        for ids in feed:
+            train(model, optimizer, ids)
+        feed.drain()
+        return {"here": rows_of(model), "below": rows_below(feed.stores["emb"])}
+
+
 def main(arguments: list[str]) -> None:
     """Trains and says what there is."""
     jax.config.update("jax_num_cpu_devices", 2)
     jde.distributed.ensure_initialized()
-    alone = arguments[0] == "none"
-    said = without_a_store(int(arguments[1])) if alone else above_a_store(arguments)
+    first, *others = arguments
+    if first == "none":
+        said = without_a_store(list(map(int, others)))
+    else:
+        said = one_table(*others) if first == "shared" else above_a_store(arguments)
     print("RESULT " + json.dumps(said))
 
 

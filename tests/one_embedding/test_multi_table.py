@@ -175,3 +175,51 @@ def test_a_seed_draws_the_rows():
         for seed in (0, 0, 7)
     ]
     assert (rows[0] == rows[1]).all() and (rows[0] != rows[2]).all()
+
+
+def test_a_feed_takes_the_matrix_of_ids():
+    """SGD of rate 1 on sum(rows): an id that came n times has n less than its law."""
+    stores = {}
+
+    def store_of(table):
+        return stores.setdefault(table.name, jde.stores.Memory(table))
+
+    tier = jde.tiers.external(store_of, host_rows=256, ring_rows=256)
+    options = ONE.StoreOptions(None, tier)
+    module = ONE.MultiTableEmbedding(
+        "emb",
+        4,
+        tables=LAWS,
+        store_options=options,
+        capacities=(4096,) * 3,
+        optimizer=jde.optim.sgd(1.0),
+    ).to("cuda")
+
+    @jde.nnx.jit
+    def train(module, ids):
+        _, grads = jde.nnx.value_and_grad(lambda m, i: m(i).sum())(module, ids)
+        jde.nnx.update_tables(module, grads)
+
+    draw = np.random.default_rng(0)
+    given = [draw.integers(0, 700, (40, 3)) for _ in range(40)]
+    with jde.nnx.ahead(module, ((ids, n) for n, ids in enumerate(given))) as feed:
+        for number, (ids, beside) in enumerate(feed):
+            assert beside == number
+            train(module, ids)
+        feed.drain()
+        for t in range(3):
+            store = feed.stores[f"emb_{t}"]
+            keys = store.keys()
+            chunk = store.layout.unpack(keys, store.get(keys)[1])
+            rows = dict(zip(keys.tolist(), chunk.rows[:, 0].tolist(), strict=True))
+            assert len(rows) > 100
+            for chunk in module.coll.export(module.get_state(), f"emb_{t}"):
+                rows |= zip(chunk.keys.tolist(), chunk.rows[:, 0].tolist(), strict=True)
+            ids, counts = np.unique([ids[:, t] for ids in given], return_counts=True)
+            left = (t + 1.0 - counts).tolist()
+            assert rows == dict(zip(ids.tolist(), left, strict=True))
+    with (
+        pytest.raises(ValueError, match=r"a feed takes \[batch, 3\]"),
+        jde.nnx.ahead(module, [np.arange(6)]) as feed,
+    ):
+        next(feed)

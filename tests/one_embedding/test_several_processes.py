@@ -24,3 +24,15 @@ def test_each_process_has_a_store_in_its_folder(tmp_path, paths):
         assert here | below == alone["here"]
         folder = given[0] / f"{rank}-2" if paths == 1 else given[rank]
         assert list((folder / "emb").iterdir())
+
+
+@pytest.mark.slow
+def test_processes_share_a_table_above_their_stores(tmp_path):
+    """Each gives its part of a batch in NumPy; SGD has no order within a step."""
+    pair = run_job(SCRIPT, 2, "shared", tmp_path)
+    (alone,) = run_job(SCRIPT, 1, "none", 0, 1)
+    parts = [said[where] for said in pair for where in ("here", "below")]
+    assert min(map(len, parts)) > 100
+    assert sum(map(len, parts)) == len(alone["here"])
+    assert dict(pair for part in parts for pair in part.items()) == alone["here"]
+    assert (tmp_path / "0-2/0-of-2/emb").exists()

@@ -5,13 +5,23 @@
 import dataclasses
 import time
 import warnings
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import pytest
 
 import jax_dynemb as jde
+from jax_dynemb._src.tiers.together import _own_shards
 from walks import BELOW, PLAIN, TIER, Walk, cold_batches, rows_in, rows_of, stepper
+
+
+class Device(NamedTuple):
+    """Stands for a device of a process."""
+
+    number: int
+    process_index: int
 
 
 class Slow(jde.stores.Memory):
@@ -311,12 +321,22 @@ def test_wide_ids_of_a_table_of_narrow_keys_are_refused():
             feed.next(state)
 
 
-def test_tables_on_several_processes_are_refused(monkeypatch):
-    store = jde.stores.Memory(PLAIN)
-    mesh = jax.make_mesh((2,), ("data",), devices=jax.devices()[:2])
-    monkeypatch.setattr(type(mesh), "is_multi_process", True)
-    with pytest.raises(NotImplementedError, match="devices=jax.local_devices"):
-        jde.tiers.ahead(jde.Tables([BELOW], mesh=mesh), [], stores={"cat": store})
+@pytest.mark.parametrize(
+    ("processes", "shards"),
+    [([0, 0, 1, 1], None), ([0, 1, 0, 1], "follow each other"), ([0, 0, 0, 1], "many")],
+)
+def test_processes_need_shards_that_follow_each_other(processes, shards):
+    devices = [Device(number, process) for number, process in enumerate(processes)]
+    placed = {d: (slice(d.number, d.number + 1),) for d in devices}
+    split = SimpleNamespace(
+        mesh=SimpleNamespace(shape={"data": 4}),
+        devices_indices_map=lambda shape: placed,
+    )
+    if shards is None:
+        assert _own_shards(split, ["data"]) == (0, 2, 2)
+        return
+    with pytest.raises(NotImplementedError, match=shards):
+        _own_shards(split, ["data"])
 
 
 def test_a_feed_of_the_size_before_is_named():

@@ -120,3 +120,24 @@ def test_modules_by_key_are_those_of_the_features(features):
     bags = T.EmbeddingBagCollection(tables(), True, rngs=nnx.Rngs(0))
     with pytest.raises(ValueError, match=r"\['f1', 'f2'\]: give one for each"):
         T.FeatureProcessedEmbeddingBagCollection(bags, modules)
+
+
+def test_position_weights_have_the_names_of_torchrec():
+    module = T.PositionWeightedModuleCollection({"f1": 3, "f2": 2})
+    assert module.position_weights_dict["f1"] is module.position_weights["f1"]
+    state_dict = {"position_weights.f1": np.array([2.0, 3.0, 5.0])}
+    with pytest.raises(KeyError, match="strict=False"):
+        module.load_state_dict(state_dict)
+    module.load_state_dict(state_dict, strict=False, assign=True)
+    kjt = T.KeyedJaggedTensor(["f1", "f2"], np.arange(5), lengths=np.array([3, 2]))
+    assert module(kjt).weights().tolist() == [2, 3, 5, 1, 1]
+    saved = {name: np.asarray(x) for name, x in module.state_dict().items()}
+    assert saved["position_weights.f1"].tolist() == [2, 3, 5]
+    other = T.PositionWeightedModuleCollection({"f1": 3, "f2": 2})
+    other.load_state_dict(saved)
+    assert other(kjt).weights().tolist() == [2, 3, 5, 1, 1]
+    one = T.PositionWeightedModule(2)
+    one.load_state_dict({"position_weight": np.array([4.0, 6.0])})
+    assert one.state_dict()["position_weight"].tolist() == [4, 6]
+    with pytest.raises(ValueError, match="max_feature_length=3"):
+        one.load_state_dict({"position_weight": np.ones(3)})

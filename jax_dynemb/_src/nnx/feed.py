@@ -10,8 +10,7 @@ from typing import Any, Self
 from jax_dynemb._src.engines import States
 from jax_dynemb._src.nnx.table_module import TableModule
 from jax_dynemb._src.stores import Store
-from jax_dynemb._src.tiers import Ahead
-from jax_dynemb._src.tiers import ahead as _ahead
+from jax_dynemb._src.tiers import Ahead, ahead_of_module
 
 
 def ahead(module: TableModule, batches: Iterable[Any], **options: Any) -> Feed:
@@ -20,7 +19,8 @@ def ahead(module: TableModule, batches: Iterable[Any], **options: Any) -> Feed:
     Args:
       module: the collection, such as ``model.sparse``. Some table has a tier with a
         store.
-      batches: as for ``jde.tiers.ahead``.
+      batches: as for ``jde.tiers.ahead``; or what the module takes: pytrees with its
+        KeyedJaggedTensor of ``jde.torchrec``, or arrays of ``jde.one_embedding``.
       options: ``depth``, ``stores``, ``sharding``, ``waiting_megabytes`` and
         ``evaluate`` of it.
 
@@ -28,7 +28,7 @@ def ahead(module: TableModule, batches: Iterable[Any], **options: Any) -> Feed:
       A feed; ``close()``, or ``with``, ends its threads.
 
     Raises:
-      NotImplementedError: the tables are on the devices of several processes.
+      NotImplementedError: as ``jde.tiers.ahead``, of a mesh over several processes.
       ValueError: no table has a store, or an option is out of range.
 
     Example:
@@ -36,7 +36,8 @@ def ahead(module: TableModule, batches: Iterable[Any], **options: Any) -> Feed:
       ...     for ids in feed:
       ...         loss = step(model, optimizer, ids)
     """
-    return Feed(module, _ahead(module.coll, batches, **options))
+    feed = ahead_of_module(module.coll, batches, module.fed, **options)
+    return Feed(module, feed)
 
 
 class Feed:

@@ -214,6 +214,8 @@ class _PairsAboveStore:
         own = self._read.popleft()
         following = self._read[0] if self._read else None
         given = self._ids_of(own if following is None else following)
+        if not given.keys() <= set(self._coll.features):  # a KeyedJaggedTensor
+            return batch, given
         return batch, on_device(self._coll, given, self._sharding)
 
     def close(self) -> None:

@@ -179,6 +179,32 @@ class TableModule(ObservedModule):
         """
         return self.known_in(known)
 
+    def fed(self, batch: Any) -> tuple[dict[str, Any], Any]:
+        """Finds the ids of a batch on the host, for ``jde.nnx.ahead``.
+
+        Args:
+          batch: a pytree.
+
+        Returns:
+          Ids by feature of the core, and the batch as a step takes it.
+
+        Raises:
+          TypeError: it holds none.
+        """
+        known: dict[str, Any] = {}
+
+        def found(node: Any) -> bool:
+            known.update(own := self.known_in(node))
+            return bool(own)
+
+        jax.tree.leaves(batch, is_leaf=found)
+        if not known:
+            raise TypeError(
+                f"no ids of the features {list(self.coll.features)} are in a batch "
+                f"that is {kind_of(batch)}. Write {{'feature': ids}}."
+            )
+        return self.ids_in(known), batch
+
     def _route(
         self,
         ids: Mapping[str, Ids],

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -164,6 +164,37 @@ class MultiTableEmbedding(TableModule):
         }
         rows = self._lookup(batch, None, None, train)
         return sum((rows[f] for f in features[1:]), rows[features[0]])
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Returns itself: the mesh, or JAX's default device, has placed the tables.
+
+        Args:
+          args: ignored.
+          kwargs: ignored.
+        """
+        return self
+
+    def fed(self, batch: Any) -> tuple[dict[str, Any], Any]:
+        """Finds ids [batch, tables], with which a batch begins, see ``TableModule``.
+
+        Args:
+          batch: NumPy integers, or a tuple that begins with them.
+        """
+        ids = batch[0] if isinstance(batch, tuple) else batch
+        if isinstance(ids, Mapping):
+            return super().fed(batch)
+        keys, is_pair = self._keys(ids)
+        keys, features = np.asarray(keys), list(self.coll.features)
+        if len(features) == 1:
+            by_feature = {features[0]: keys}
+        elif keys.ndim == 2 + is_pair and keys.shape[1] == len(features):
+            by_feature = {f: keys[:, t] for t, f in enumerate(features)}
+        else:
+            raise ValueError(
+                f"ids of {len(features)} tables have the shape {np.shape(ids)}: a feed "
+                f"takes [batch, {len(features)}]."
+            )
+        return by_feature, (keys, *batch[1:]) if isinstance(batch, tuple) else keys
 
     def _keys(self, ids: Any) -> tuple[Any, bool]:
         """Returns ids with padding for ``padding_idx``; and whether they are pairs."""

@@ -16,7 +16,10 @@ from jax_dynemb._src.ops.exchange import Piece as Piece
 from jax_dynemb._src.ops.exchange import exchange as exchange
 from jax_dynemb._src.ops.exchange import prepare_peers as prepare_peers
 from jax_dynemb._src.ops.host import compile_to_host as compile_to_host
+from jax_dynemb._src.ops.host import everywhere as everywhere
+from jax_dynemb._src.ops.host import on_every_process as on_every_process
 from jax_dynemb._src.ops.host import on_host as on_host
+from jax_dynemb._src.ops.host import settled as settled
 from jax_dynemb._src.ops.host import start_to_host as start_to_host
 from jax_dynemb._src.ops.keys import as_words as as_words
 from jax_dynemb._src.ops.keys import bucket_of as bucket_of

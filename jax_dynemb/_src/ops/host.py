@@ -16,7 +16,18 @@ def on_host(array: Any) -> np.ndarray:
     """A small array as numpy, on every process; all of them must call it."""
     if isinstance(array, np.ndarray):
         return array
-    return np.asarray(_on_every_process(array))
+    return np.asarray(on_every_process(array))
+
+
+def settled(arrays: Any) -> Any:
+    """Waits for arrays on CPUs of several processes; returns them.
+
+    There two programs with collectives that run at the same time may wait for each
+    other for ever. A GPU runs one after the other.
+    """
+    if jax.process_count() > 1 and jax.default_backend() == "cpu":
+        jax.block_until_ready(arrays)
+    return arrays
 
 
 def start_to_host(arrays: Any) -> Any:
@@ -34,24 +45,30 @@ def compile_to_host(types: Any) -> list[Any]:
 
 
 def _started(array: jax.Array) -> jax.Array:
-    array = _on_every_process(array)
+    array = on_every_process(array)
     array.copy_to_host_async()
     return array
 
 
-def _on_every_process(array: jax.Array) -> jax.Array:
+def on_every_process(array: jax.Array) -> jax.Array:
     """Replicates an array that this process cannot read whole; others stay."""
     replicate = _replication(array.sharding)
     return array if replicate is None else replicate(array)
 
 
-def _replication(sharding: Any) -> Any:
-    """The program that replicates an array; None where this process can read it."""
+def everywhere(sharding: Any) -> Any:
+    """Replicates what this process could not read whole; another sharding stays."""
     if sharding.is_fully_addressable or sharding.is_fully_replicated:
-        return None
+        return sharding
     mesh = getattr(sharding, "mesh", None)
     assert mesh is not None  # arrays of several processes lie on a mesh
-    return _identity(NamedSharding(mesh, PartitionSpec()))
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def _replication(sharding: Any) -> Any:
+    """The program that replicates an array; None where this process can read it."""
+    whole = everywhere(sharding)
+    return None if whole is sharding else _identity(whole)
 
 
 @functools.lru_cache(maxsize=8)

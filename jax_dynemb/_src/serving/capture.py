@@ -23,7 +23,7 @@ from jax_dynemb._src.engines.shard import (
     to_host,
 )
 from jax_dynemb._src.files.integrity import train_path
-from jax_dynemb._src.ops import start_to_host
+from jax_dynemb._src.ops import settled, start_to_host
 from jax_dynemb._src.row_formats import LARGEST_CODES, scaled_codes
 from jax_dynemb._src.rows import check_ancestor
 from jax_dynemb._src.table import (
@@ -136,17 +136,6 @@ def counted(coll: Tables, state: States) -> States:
         )
         for name, (counters, removed) in small.items()
     }
-
-
-def settled(arrays: Any) -> Any:
-    """Waits for arrays on CPUs of several processes; returns them.
-
-    There two programs with collectives that run at the same time may wait for each
-    other for ever. A GPU runs one after the other.
-    """
-    if jax.process_count() > 1 and jax.default_backend() == "cpu":
-        jax.block_until_ready(arrays)
-    return arrays
 
 
 def hash_tables(coll: Tables) -> list[str]:

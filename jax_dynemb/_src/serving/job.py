@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jax_dynemb._src.serving.capture import settled
+from jax_dynemb._src.ops import settled
 
 
 class Said(NamedTuple):

@@ -27,6 +27,7 @@ from jax_dynemb._src.files.integrity import (
 )
 from jax_dynemb._src.files.live import check_whole, collection_of
 from jax_dynemb._src.is_whole import is_whole
+from jax_dynemb._src.ops import settled
 from jax_dynemb._src.serving.capture import (
     Captured,
     Changes,
@@ -37,7 +38,6 @@ from jax_dynemb._src.serving.capture import (
     counted,
     hash_tables,
     mark_of,
-    settled,
 )
 from jax_dynemb._src.serving.job import Job, Said
 from jax_dynemb._src.serving.parts import (

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.engines import LookupEngine, States
 from jax_dynemb._src.engines.hash import HashEngine
-from jax_dynemb._src.ops import Ring, on_host
+from jax_dynemb._src.ops import Ring, everywhere, on_every_process, on_host, settled
 from jax_dynemb._src.rows import Exported, Identity
 from jax_dynemb._src.table import arguments as _arguments
 from jax_dynemb._src.table.declared import Declared
@@ -131,7 +131,8 @@ class Departures(Declared):
           state: the tables. The result is of no use once these arrays are donated.
         """
         tables, rings = _rings(self.engine, state)
-        counters = _copied({name: state[name].counters for name in rings})
+        copies = _copied({name: state[name].counters for name in rings})
+        counters = settled(jax.tree.map(on_every_process, copies))
         return Departed(tables, rings, self.hash_engine, counters)
 
     def take_departed(
@@ -193,8 +194,11 @@ def _copied(arrays: dict[str, jax.Array]) -> dict[str, jax.Array]:
 
 
 def _begin(notes: jax.Array, counters: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Makes the notes of an empty ring, and copies counters, in one program."""
-    places = notes.sharding, counters.sharding
+    """Makes the notes of an empty ring, and copies counters, in one program.
+
+    The copies are whole in every process, so any thread can read them.
+    """
+    places = notes.sharding, everywhere(counters.sharding)
     return _beginner(notes.shape, places)(counters)
 
 

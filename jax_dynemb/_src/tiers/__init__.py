@@ -8,6 +8,7 @@ from jax_dynemb._src.store_tier import StoreTier as StoreTier
 from jax_dynemb._src.store_tier import external as external
 from jax_dynemb._src.store_tier import ssd as ssd
 from jax_dynemb._src.tiers.ahead_of_steps import ahead as ahead
+from jax_dynemb._src.tiers.ahead_of_steps import ahead_of_module as ahead_of_module
 from jax_dynemb._src.tiers.batches import on_device as on_device
 from jax_dynemb._src.tiers.feed import Ahead as Ahead
 from jax_dynemb._src.tiers.stores import open_stores as open_stores

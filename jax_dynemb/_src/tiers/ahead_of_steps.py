@@ -11,6 +11,7 @@ from jax_dynemb._src.is_whole import is_whole
 from jax_dynemb._src.kind_of import kind_of
 from jax_dynemb._src.stores import Store
 from jax_dynemb._src.table import Tables
+from jax_dynemb._src.tiers.batches import Fed
 from jax_dynemb._src.tiers.feed import Ahead
 from jax_dynemb._src.tiers.stores import tables_with_stores
 
@@ -32,6 +33,10 @@ def ahead(
     batches ahead. Rows, and where they lie, change no result: a row is trained as in
     a table that has room for all rows.
 
+    Where several processes share a mesh, all of them make the same calls of the feed.
+    Each has a store with the rows of its devices. Each gives its part of a batch, in
+    equal shapes, but ``Jagged`` ids whole. All feeds end with the shortest.
+
     Args:
       coll: the tables; those whose tier has no store are passed over.
       batches: ids by feature on the host: NumPy integers, ``Jagged``, or words of
@@ -40,7 +45,8 @@ def ahead(
         need room in the tables together.
       stores: by table name. None: those of the tiers are opened, and closed at the
         end.
-      sharding: of ids on a mesh; None: the default device.
+      sharding: of ids on a mesh; None: the default device, or of several processes
+        split over the axes of the tables.
       waiting_megabytes: most memory of a table's rows that its store refuses.
       evaluate: the batches are for ``find`` or ``lookup(touch=False, insert=False)``.
         The rows of each come up in its call of ``next``, and none is held for it. A
@@ -50,7 +56,8 @@ def ahead(
       A feed; ``close()``, or ``with``, ends its threads.
 
     Raises:
-      NotImplementedError: the tables are on the devices of several processes.
+      NotImplementedError: two processes have the same shard of the tables, or their
+        shards do not follow each other.
       ValueError: no table has a store, the depth is less than 1, or the memory is no
         number from 0 on. Or an open feed has only some of the stores.
       TypeError: ``batches`` is no iterator.
@@ -62,6 +69,30 @@ def ahead(
       ...         ids, state = feed.next(state)
       ...         state = step(state, ids)
     """
+    return ahead_of_module(
+        coll,
+        batches,
+        None,
+        depth=depth,
+        stores=stores,
+        sharding=sharding,
+        waiting_megabytes=waiting_megabytes,
+        evaluate=evaluate,
+    )
+
+
+def ahead_of_module(
+    coll: Tables,
+    batches: Iterable[Any],
+    fed: Fed | None,
+    *,
+    depth: int = 2,
+    stores: Mapping[str, Store] | None = None,
+    sharding: Any = None,
+    waiting_megabytes: float = 256,
+    evaluate: bool = False,
+) -> Ahead:
+    """Does so for batches in which ``fed`` finds the ids; None: they begin with ids."""
     if not isinstance(batches, Iterable):
         raise TypeError(
             f"ahead takes an iterator of batches, not {kind_of(batches)}: call the "
@@ -71,6 +102,7 @@ def ahead(
     return Ahead(
         coll,
         batches,
+        fed,
         depth=depth,
         stores=stores,
         sharding=sharding,
@@ -92,11 +124,4 @@ def _check(coll: Tables, depth: int, waiting_megabytes: float) -> None:
         raise ValueError(
             "No table has a store below it. Give one tier=jde.tiers.ssd(path), or "
             "iterate over the batches themselves."
-        )
-    if coll.hash_engine.layout.spans_processes:
-        raise NotImplementedError(
-            "jde.tiers.ahead serves the devices of one process, and these tables lie "
-            "on several. Give each process tables of its own devices, such as "
-            "mesh=jax.make_mesh((n,), ('data',), devices=jax.local_devices()), and a "
-            "store of its own."
         )

@@ -8,7 +8,7 @@ import functools
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, Self
 
 import jax
@@ -20,7 +20,7 @@ from jax_dynemb._src.pipeline import Prefetched
 from jax_dynemb._src.stores import Store
 from jax_dynemb._src.table import Tables, check_values
 from jax_dynemb._src.tiers import device as _device
-from jax_dynemb._src.tiers.batches import Batch, prepared, table_keys
+from jax_dynemb._src.tiers.batches import Batch, Fed, prepared, table_keys
 from jax_dynemb._src.tiers.mover import Job
 from jax_dynemb._src.tiers.shared import Shared, shared_by
 from jax_dynemb._src.tiers.stores import (
@@ -31,6 +31,7 @@ from jax_dynemb._src.tiers.stores import (
     open_stores,
     tables_with_stores,
 )
+from jax_dynemb._src.tiers.together import places_of
 from jax_dynemb._src.tiers.traffic import Offer
 
 _COUNTED = (
@@ -56,6 +57,7 @@ class Ahead:
         self,
         coll: Tables,
         batches: Iterable[Any],
+        fed: Fed | None,
         *,
         depth: int,
         stores: Mapping[str, Store] | None,
@@ -70,17 +72,20 @@ class Ahead:
         self.stores: Mapping[str, Store] = self._opened or dict(stores or {})
         check_stores(coll, self.stores)
         found = shared_by(self.stores)
-        self._shared = found or Shared(tables, self.stores, waiting_megabytes * 1e6)
+        waiting = waiting_megabytes * 1e6
+        self._shared = found or Shared(tables, self.stores, waiting, places_of(coll))
         self._owns_shared = found is None
         self._is_beside = evaluate or self._shared.trains
         if not self._is_beside:
             self._shared.begin(self._held, depth)
-        make = functools.partial(prepared, coll, tables, sharding)
+        places = self._shared.places
+        make = functools.partial(prepared, coll, tables, sharding, places, fed)
         self._batches: Prefetched[Batch] = Prefetched(batches, 1, make)
         self._coming: deque[tuple[Batch, Future[dict[str, Offer]]]] = deque()
         self._taken: deque[tuple[Any, Future[Any]]] = deque()  # rings to use again
         self._new: list[Batch] = []  # read, and not yet on their way
         self._last: Batch | None = None
+        self._said: tuple[dict[str, Offer], Any] = {}, None  # to the other processes
         self._ended = self._closed = False
         self._unread: Exception = StopIteration()  # what follows the last batch
         self._waited = 0.0
@@ -122,14 +127,14 @@ class Ahead:
         self._shared.check_lost(self._coll, state)
         if self._is_beside:
             return self._next_beside(state)
-        first = self._last is None
-        self._read(self._depth + 1 if first else 1)
+        coll, shared, first = self._coll, self._shared, self._last is None
+        if first or shared.places.is_alone:  # the end of a call has read them elsewhere
+            self._read(self._depth + 1 if first else 1)
+        rows = self._rows_of_next(state)
         if not self._coming and not self._new:
             raise self._unread
         if first:
-            check_first(self._coll, self.stores, state)
-        rows = {} if first else self._rows_of_next()
-        coll, shared = self._coll, self._shared
+            self._check_first(state)
         # From here on the state is donated: what can fail stands above.
         new, self._new = self._new, []
         if shared.was_beside:  # it may have brought up or made rows of coming batches
@@ -141,10 +146,13 @@ class Ahead:
             state = _device.hold(coll, state, self._last.held, following)
         state = self._submit(state, new)
         if first:
-            rows = self._rows_of_next()
+            rows = shared.result_of_all(state, self._coming[0][1])
         state = shared.insert(coll, state, rows)
         self._last, _ = self._coming.popleft()
         shared.first += 1
+        if not shared.places.is_alone:
+            self._read(1)
+            self._say(state)
         return self._last.given, state
 
     def insert(
@@ -205,7 +213,7 @@ class Ahead:
         """
         keys, _, on_device = self._keys_of(state, ids, "feed.erase")
         state, departed = self._coll.take_departed(state)
-        self._done(departed=departed, erased=keys)
+        self._done(state, departed=departed, erased=keys)
         return _device.erase(self._coll, state, on_device)
 
     def fetch(
@@ -266,7 +274,7 @@ class Ahead:
         self._check()
         check_values(state, "feed.drain")
         state, departed = self._coll.take_departed(state)
-        self._done(departed=departed)
+        self._done(state, departed=departed)
         return state
 
     def commit(self, state: States, tag: str, step: int | None = None) -> None:
@@ -285,7 +293,7 @@ class Ahead:
         """
         self._check()
         departed = self._coll.departed(state)
-        self._done(departed=departed, tag=tag, step=step)
+        self._done(state, departed=departed, tag=tag, step=step)
 
     def stats(self) -> dict[str, int | float]:
         """Counts what has moved; waits for nothing.
@@ -340,8 +348,9 @@ class Ahead:
             if kind is None:  # else the first error says more
                 raise
 
-    def _done(self, **what: Any) -> None:
-        self._shared.result(self._shared.send(Job(self._shared.first, **what)))
+    def _done(self, state: States, **what: Any) -> None:
+        job = Job(self._shared.first, **what)
+        self._shared.result_of_all(state, self._shared.send(job))
 
     def _check(self) -> None:
         if self._closed:
@@ -360,22 +369,66 @@ class Ahead:
             except Exception as error:  # raised where its batch would have come
                 self._ended, self._unread = True, error
 
-    def _rows_of_next(self) -> dict[str, Offer]:
-        _, future = self._coming[0]
+    def _rows_of_next(self, state: States) -> dict[str, Offer]:
+        """Returns the rows of the batch that comes next, if it is on its way.
+
+        Of several processes it waits for what all of them have said, and takes no more
+        new batches than each of them has.
+        """
+        if self._shared.places.is_alone:
+            return self._waited_for()
+        if self._last is None:
+            self._say(state)
+        rows, sent = self._said
+        failed, fewest, *sizes = self._shared.places.read(sent)
+        if failed:
+            self._shared.fail()
+        self._cut(-fewest)
+        return self._shared.ready(rows, sizes)
+
+    def _waited_for(self) -> dict[str, Offer]:
+        if not self._coming:
+            return {}
         begin = time.perf_counter()
-        rows = self._shared.result(future)
+        rows = self._shared.result(self._coming[0][1])
         self._waited += time.perf_counter() - begin
         return rows
+
+    def _say(self, state: States) -> None:
+        """Tells the other processes what is read, and how many rows come next."""
+        rows, failed = {}, False
+        try:
+            rows = self._waited_for()
+        except Exception:  # the next call raises it, in all of them
+            failed = True
+        failed, *sizes = self._shared.numbers(rows, failed)
+        numbers = [failed, -len(self._new), *sizes]
+        self._said = rows, self._shared.places.send(state, numbers)
+
+    def _cut(self, count: int) -> None:
+        """Drops new batches behind the last one of another process."""
+        if count < len(self._new):
+            self._new, self._ended = self._new[:count], True
+
+    def _check_first(self, state: States) -> None:
+        together = functools.partial(self._shared.places.check, state)
+        places = {n: getattr(x, "place", None) for n, x in self.stores.items()}
+        self._shared.places.check_apart(state, places)
+        check_first(self._coll, self.stores, state, together)
 
     def _next_beside(self, state: States) -> tuple[Any, States]:
         """Brings up the rows of a batch at once, and holds none."""
         self._read(1)
+        places = self._shared.places
+        self._cut(-places.most(state, [-len(self._new)])[0])
         if not self._new:
             raise self._unread
         if self._last is None and self._owns_shared:
-            check_moment(self._coll, self.stores, state)
+            together = functools.partial(places.check, state)
+            check_moment(self._coll, self.stores, state, together)
         batch = self._last = self._new.pop()
-        state, _ = self._shared.bring_up(self._coll, state, batch.keys, batch.held)
+        keys = places.of_all(state, batch.keys, batch.held)
+        state, _ = self._shared.bring_up(self._coll, state, keys, batch.held)
         return batch.given, state
 
     def _held(self) -> list[dict[str, list[jax.Array]]]:
@@ -385,20 +438,22 @@ class Ahead:
 
     def _keys_of(
         self, state: States, ids: Mapping[str, Any], call: str
-    ) -> tuple[dict[str, np.ndarray], dict[str, list[jax.Array]], dict[str, Any]]:
+    ) -> tuple[Mapping[str, Any], dict[str, list[jax.Array]], dict[str, Any]]:
         """Keys of the tables with stores; these as ids, and all as they were given."""
         self._check()
         check_values(state, call)
-        return table_keys(self._coll, self.stores, ids)
+        places = self._shared.places
+        keys, held, arrays = table_keys(self._coll, self.stores, ids, places)
+        return places.of_all(state, keys, held), held, arrays
 
     def _submit(self, state: States, new: list[Batch]) -> States:
         """Sends the thread what has departed, and the keys of the new batches."""
         state, departed = self._take(state)
         for batch in new or [None]:
-            wanted = {} if batch is None else batch.keys
-            first = self._shared.first
+            places, first = self._shared.places, self._shared.first
+            wanted = batch and places.of_all(state, batch.keys, batch.held)
             number = first + len(self._coming)
-            job = Job(first, departed=departed, number=number, wanted=wanted)
+            job = Job(first, departed=departed, number=number, wanted=wanted or {})
             future = self._shared.send(job)
             if departed is not None:
                 self._taken.append((departed, future))
@@ -410,7 +465,16 @@ class Ahead:
     def _take(self, state: States) -> tuple[States, Any]:
         """Swaps the rings for others, that the thread has read before if there are."""
         reuse = None
-        if self._taken and self._taken[0][1].done():
+        if self._taken and self._is_read(self._taken[0][1]):
             reuse, _ = self._taken.popleft()
         state, departed = self._coll.take_departed(state, reuse=reuse)
         return state, departed
+
+    def _is_read(self, future: Future[Any]) -> bool:
+        """Whether the thread has read the oldest rings; alike in all processes."""
+        if self._shared.places.is_alone:
+            return future.done()
+        if len(self._taken) <= self._depth:
+            return False
+        wait([future])
+        return True

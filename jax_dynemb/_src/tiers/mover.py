@@ -15,6 +15,8 @@ from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.rows import Identity, Relation
 from jax_dynemb._src.store_identity import identity_below, note_identity
 from jax_dynemb._src.stores import Store
+from jax_dynemb._src.tiers.batches import keys_on_host
+from jax_dynemb._src.tiers.together import Places
 from jax_dynemb._src.tiers.traffic import Offer, Traffic
 
 BESIDE = -1  # the number of rows that are wanted beside the batches
@@ -27,11 +29,11 @@ class Job:
     first: int  # the batch whose lookup comes next
     confirmed: Sequence[Offer] = ()  # offers whose rows the main thread has inserted
     departed: Any = None  # rows that the tables evicted, see ``Tables.take_departed``
-    # Distinct keys by table, whose rows below are removed.
-    erased: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    # Keys by table, see ``keys_on_host``, whose rows below are removed.
+    erased: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     number: int = 0  # of the batch that it prepares
-    # Distinct keys by table, of that batch.
-    wanted: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    # Keys by table of that batch, likewise.
+    wanted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # Of a commit of all stores, which leaves the rows in the state; None: no commit.
     tag: str | None = None
     step: int | None = None  # of the training, for the commit
@@ -45,9 +47,10 @@ class Mover:
         tables: Sequence[TableConfig],
         stores: Mapping[str, Store],
         most_waiting: float,
+        places: Places,
     ):
         self.error: BaseException | None = None
-        self.traffic = {t.name: Traffic(t, stores[t.name]) for t in tables}
+        self.traffic = {t.name: Traffic(t, stores[t.name], places) for t in tables}
         self._most_waiting = most_waiting
         self._moments = Moments(stores)
         self._thread = ThreadPoolExecutor(1, "jax_dynemb.ahead")
@@ -80,11 +83,14 @@ class Mover:
         if job.departed is not None:
             self._put(job.departed, job.first, job.tag is None)
         for name, keys in job.erased.items():
-            self.traffic[name].erase(keys)
+            self.traffic[name].erase(self._read(name, keys))
         return {
-            name: self.traffic[name].offer(job.number, keys)
+            name: self.traffic[name].offer(job.number, self._read(name, keys))
             for name, keys in job.wanted.items()
         }
+
+    def _read(self, name: str, keys: Any) -> np.ndarray:
+        return keys_on_host(self.traffic[name].config, keys)
 
     def _put(self, departed: Any, first: int, taken: bool) -> None:
         for name, traffic in self.traffic.items():

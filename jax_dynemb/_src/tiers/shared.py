@@ -7,11 +7,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines import States
@@ -20,12 +19,19 @@ from jax_dynemb._src.stores import Store
 from jax_dynemb._src.table import Tables
 from jax_dynemb._src.tiers import device as _device
 from jax_dynemb._src.tiers.mover import BESIDE, Job, Mover
+from jax_dynemb._src.tiers.together import Places
 from jax_dynemb._src.tiers.traffic import Offer
 
 Held = Mapping[str, list[jax.Array]]
 _open: dict[Hashable, Shared] = {}  # by the place of a store
 # States whose departed rows a feed could not store: stamp and lookups by the place.
 _lost: dict[Hashable, tuple[int, int]] = {}
+
+
+_FAILED = (
+    "the feed of another process has failed, whose error says why. Go on from the last "
+    "checkpoint in all of them."
+)
 
 
 def shared_by(stores: Mapping[str, Store]) -> Shared | None:
@@ -63,15 +69,17 @@ class Shared:
         tables: Sequence[TableConfig],
         stores: Mapping[str, Store],
         most_waiting: float,
+        places: Places,
     ):
-        self.stores = stores
-        self.mover = Mover(tables, stores, most_waiting)
+        self.stores, self.places = stores, places
+        self.mover = Mover(tables, stores, most_waiting, places)
         self.trains = False  # whether there is a feed that trains
         self.first = 0  # the number of its batch that comes next
         self._coming: Callable[[], Sequence[Held]] = list
         self._lookups = 1
         self.was_beside = False  # whether another feed has moved rows since it did
         self.raised = False  # whether a call has raised the thread's error
+        self._failed = False  # whether the processes know of an error of one of them
         self.is_closed = False  # whether the feed that made this is
         self._inserted: list[Offer] = []  # and the thread does not know of it yet
         _open.update((_place(store), self) for store in stores.values())
@@ -91,9 +99,17 @@ class Shared:
                 "the feed that moves the rows of these stores is closed; make another "
                 "one."
             )
-        if self.mover.error is not None:
+        if self.mover.error is not None and (self.places.is_alone or self._failed):
             self.raised = True
             raise self.mover.error
+
+    def fail(self) -> NoReturn:
+        """Raises the error of this process, or that another one has raised its own."""
+        self._failed = True
+        if self.mover.error is None:
+            self.mover.error = RuntimeError(_FAILED)
+        self.raised = True
+        raise self.mover.error
 
     def send(self, job: Job) -> Future[dict[str, Offer]]:
         """Starts a job, which first learns what was inserted."""
@@ -108,10 +124,42 @@ class Shared:
             self.raised = self.mover.error is not None
             raise
 
+    def result_of_all(
+        self, state: States, future: Future[dict[str, Offer]]
+    ) -> dict[str, Offer]:
+        """Waits for a job of each process, all of which succeed, or all raise."""
+        rows, error = {}, None
+        try:
+            rows = self.result(future)
+        except Exception as raised:
+            if self.places.is_alone:
+                raise
+            error = raised
+        numbers = self.numbers(rows, error is not None)
+        failed, *sizes = self.places.most(state, numbers)
+        if error is not None or failed:
+            if self.mover.error is not None:
+                self._failed = True
+            raise error or RuntimeError(_FAILED)
+        return self.ready(rows, sizes)
+
+    def numbers(self, rows: Mapping[str, Offer], failed: bool) -> list[int]:
+        """Counts rows for the other processes, behind whether this one has failed."""
+        sizes = [len(rows[n].keys) if n in rows else 0 for n in sorted(self.stores)]
+        return [int(failed), *sizes]
+
+    def ready(self, rows: dict[str, Offer], sizes: Sequence[int]) -> dict[str, Offer]:
+        """Makes the arrays of rows, of sizes by table that all processes agree on."""
+        if not self.places.is_alone:
+            for name, most in zip(sorted(self.stores), sizes, strict=True):
+                if name in rows:
+                    self.mover.traffic[name].ready(rows[name], most)
+        return rows
+
     def insert(self, coll: Tables, state: States, rows: Mapping[str, Offer]) -> States:
         """Inserts rows from below that the tables lack."""
         for offer in rows.values():
-            if len(offer.keys):
+            if offer.arrays:
                 state = _device.insert(coll, state, offer)
                 self._inserted.append(offer)
         return state
@@ -123,7 +171,7 @@ class Shared:
         return state
 
     def bring_up(
-        self, coll: Tables, state: States, keys: Mapping[str, np.ndarray], held: Held
+        self, coll: Tables, state: States, keys: Mapping[str, Any], held: Held
     ) -> tuple[States, dict[str, Offer]]:
         """Brings rows up beside the batches; returns the state and what was found.
 
@@ -136,7 +184,7 @@ class Shared:
         state = _device.hold(coll, state, held, 1)
         state, departed = coll.take_departed(state)
         job = Job(self.first, departed=departed, number=BESIDE, wanted=keys)
-        offers = self.result(self.send(job))
+        offers = self.result_of_all(state, self.send(job))
         state = dict(self.insert(coll, state, offers))
         for name, each in before.items():
             arrays = state[coll.state_name(name)]

@@ -7,9 +7,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
+
+import jax
 
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines import States
@@ -18,6 +20,7 @@ from jax_dynemb._src.store_tier import SsdPlace, StoreTier
 from jax_dynemb._src.stores import Layout, Log, Store
 from jax_dynemb._src.table import Tables, identity_in
 
+Together = Callable[[Callable[[], None]], None]
 _NO_FOLDER = (NotADirectoryError, PermissionError, FileNotFoundError, FileExistsError)
 
 
@@ -41,7 +44,9 @@ def open_stores(coll: Tables) -> OpenStores:
     """Opens the stores that the tiers of some tables name.
 
     A log begins with its last commit. Pass the result to ``jde.checkpoint.restore``,
-    which opens the commit of the checkpoint, and to ``jde.tiers.ahead``.
+    which opens the commit of the checkpoint, and to ``jde.tiers.ahead``. Where several
+    processes share a mesh, each opens the stores of its devices: of ``jde.tiers.ssd``
+    in a folder such as "0-of-2".
 
     Args:
       coll: the tables; those whose tier has no store are passed over.
@@ -63,7 +68,7 @@ def open_stores(coll: Tables) -> OpenStores:
     stores = OpenStores()
     try:
         for config in tables_with_stores(coll):
-            stores[config.name] = _opened(config)
+            stores[config.name] = _opened(config, _folder_of_process(coll))
         check_stores(coll, stores)
     except BaseException:
         stores.close()
@@ -118,10 +123,12 @@ def check_sizes(coll: Tables, stores: Collection[str], state: States) -> None:
             )
 
 
-def check_first(coll: Tables, stores: Mapping[str, Store], state: States) -> None:
+def check_first(
+    coll: Tables, stores: Mapping[str, Store], state: States, together: Together
+) -> None:
     """Warns of rows below empty tables, beside what ``check_moment`` refuses."""
-    check_moment(coll, stores, state)
     stats = coll.stats(state)
+    check_moment(coll, stores, state, together)
     known = {n: s for n, s in stores.items() if not stats[f"{n}/rows"]}
     old = [n for n, s in known.items() if identity_below(s) is None and len(s.keys())]
     if old:
@@ -134,23 +141,39 @@ def check_first(coll: Tables, stores: Mapping[str, Store], state: States) -> Non
         )
 
 
-def check_moment(coll: Tables, stores: Mapping[str, Store], state: States) -> None:
-    """Refuses stores whose rows are of another run or later than a feed's state."""
-    for name, store in stores.items():
-        where = f"The store of table '{name}'"
-        check_below(store, identity_in(coll, state, name), where)
+def check_moment(
+    coll: Tables, stores: Mapping[str, Store], state: States, together: Together
+) -> None:
+    """Refuses stores whose rows are of another run or later than a feed's state.
+
+    ``together`` runs a check that may fail in one process, and then fails in all.
+    """
+    moments = {name: identity_in(coll, state, name) for name in sorted(stores)}
+
+    def check() -> None:
+        for name, moment in moments.items():
+            check_below(stores[name], moment, f"The store of table '{name}'")
+
+    together(check)
 
 
-def _opened(config: TableConfig) -> Any:
+def _folder_of_process(coll: Tables) -> str:
+    """Names the folder of this process's logs; "" where it has all rows."""
+    if not coll.hash_engine.layout.spans_processes:
+        return ""
+    return f"{jax.process_index()}-of-{jax.process_count()}"
+
+
+def _opened(config: TableConfig, of_process: str) -> Any:
     tier = config.tier
     assert isinstance(tier, StoreTier)
     if isinstance(tier.store, SsdPlace):
-        return _opened_log(config, tier.store)
+        return _opened_log(config, tier.store, of_process)
     return tier.store if isinstance(tier.store, Store) else tier.store(config)
 
 
-def _opened_log(config: TableConfig, place: SsdPlace) -> Log:
-    folder = Path(place.path) / config.name
+def _opened_log(config: TableConfig, place: SsdPlace, of_process: str) -> Log:
+    folder = Path(place.path) / of_process / config.name
     try:
         return Log(folder, config, disk_gigabytes=place.disk_gigabytes, keep=place.keep)
     except OSError as error:

@@ -16,6 +16,7 @@ from jax_dynemb._src.engines.shard import words_of
 from jax_dynemb._src.rows import Exported, padded
 from jax_dynemb._src.stores import Store
 from jax_dynemb._src.tiers.batches import offered_size, padded_ids
+from jax_dynemb._src.tiers.together import Places
 
 
 class Inserted(NamedTuple):
@@ -33,8 +34,9 @@ class Offer:
     number: int
     keys: np.ndarray  # int64[n], in order
     packed: np.ndarray  # uint8[n, row_bytes]
+    places: Places
     # On the device and padded: ids, rows, optimizer states, scores. One for each array
-    # that the ids need.
+    # that the ids need. Of several processes ``Traffic.ready`` adds them.
     arrays: list[tuple[jax.Array, Any, dict[str, Any], Any]]
     # For each of these, what became of the rows; the main thread adds it.
     inserted: list[Inserted] = dataclasses.field(default_factory=list)
@@ -43,7 +45,7 @@ class Offer:
         """Reads what became of the rows, bool[n] each; waits for the device."""
         none = np.zeros(len(self.keys), bool)
         pairs = [
-            [np.asarray(mask)[: len(self.keys)] for mask in each]
+            [self.places.own(mask)[: len(self.keys)] for mask in each]
             for each in self.inserted
         ]
         placed, present = (
@@ -69,10 +71,11 @@ class Traffic:
     restored. Meanwhile the row of the table counts.
     """
 
-    def __init__(self, config: TableConfig, store: Store):
+    def __init__(self, config: TableConfig, store: Store, places: Places):
+        self.config = config
         self.counts: Counter[str] = Counter()
         self.waiting: dict[int, np.ndarray] = {}  # rows by key that the store refused
-        self._config, self._store = config, store
+        self._store, self._places = store, places
         self._offers: dict[int, Offer] = {}
         self._coming: dict[int, np.ndarray] = {}
         self._goes_back = bool(getattr(store, "goes_back", False))
@@ -95,7 +98,7 @@ class Traffic:
         self._coming = {n: k for n, k in self._coming.items() if n >= first}
         if any(np.isin(keys, chunk.keys).any() for keys in self._coming.values()):
             raise RuntimeError(
-                f"Table '{self._config.name}' evicted a row that a coming batch needs. "
+                f"Table '{self.config.name}' evicted a row that a coming batch needs. "
                 "Call lookup once for each feed.next, with the ids that it returned; "
                 "and go on from the last checkpoint."
             )
@@ -137,8 +140,9 @@ class Traffic:
         self.counts["hits"] += int(found.sum())
         self.counts["bytes_up"] += len(hits) * packed.shape[1]
         wanted, rows = keys[found], packed[found]
-        arrays = self._on_device(wanted, rows) if len(wanted) else []
-        new = Offer(self._config.name, number, wanted, rows, arrays)
+        new = Offer(self.config.name, number, wanted, rows, self._places, [])
+        if self._places.is_alone and len(wanted):
+            self.ready(new, len(wanted))
         self._coming[number] = keys
         if len(wanted):
             self._offers[number] = new
@@ -185,18 +189,24 @@ class Traffic:
             if stays.all():
                 continue
             offer.keys, offer.packed = offer.keys[stays], offer.packed[stays]
-            if len(offer.keys):
-                offer.arrays = self._on_device(offer.keys, offer.packed)
-            else:  # it will not be inserted, so nothing confirms it
-                offer.arrays = []
+            offer.arrays = []
+            if not len(offer.keys):  # alone it is not inserted, so nothing confirms it
                 del self._offers[number]
+            elif self._places.is_alone:
+                self.ready(offer, len(offer.keys))
 
-    def _on_device(
-        self, keys: np.ndarray, packed: np.ndarray
-    ) -> list[tuple[jax.Array, Any, dict[str, Any], Any]]:
-        chunk = padded(self._store.layout.unpack(keys, packed), offered_size(len(keys)))
-        rest = jax.device_put(
-            (chunk.rows, chunk.optimizer_state, words_of(chunk.scores))
-        )
-        ids = padded_ids(self._config, keys, len(chunk.keys))
-        return [(each, *rest) for each in ids]
+    def ready(self, offer: Offer, most: int) -> None:
+        """Makes the arrays of an offer; the main thread may call it, too.
+
+        Args:
+          offer: of this table.
+          most: rows of the offers of all processes; 0: there is nothing to insert.
+        """
+        if most:
+            size = self._places.room(offered_size(most))
+            chunk = self._store.layout.unpack(offer.keys, offer.packed)
+            chunk = padded(chunk, size)
+            parts = chunk.rows, chunk.optimizer_state, words_of(chunk.scores)
+            rest = self._places.spread(parts)
+            ids = padded_ids(self.config, offer.keys, size, self._places)
+            offer.arrays = [(each, *rest) for each in ids]

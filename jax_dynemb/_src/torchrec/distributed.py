@@ -89,9 +89,15 @@ class TrainPipelineSparseDist:
       model: called with a batch, it returns the loss and an output, as TorchRec's does.
       optimizer: a ``jde.nnx.Optimizer`` of the model; None trains tables only.
       device: ignored.
-      options: ``size`` of ``jde.pipeline.prefetch`` and ``sharding``; others of
-        TorchRec's are ignored.
+      options: ``size`` of ``jde.pipeline.prefetch`` and ``sharding``; above a store
+        ``stores`` of ``jde.nnx.ahead``. Others of TorchRec's are ignored.
+
+    Attributes:
+      feed: above a store, the feed of ``jde.nnx.ahead`` that the first ``progress``
+        made; ``jde.checkpoint.save(..., feed=pipeline.feed)`` commits its rows.
     """
+
+    feed: Any = None
 
     def __init__(
         self,
@@ -107,6 +113,7 @@ class TrainPipelineSparseDist:
             )
         self._model, self._optimizer = model, optimizer
         self._ready = {n: options[n] for n in ("size", "sharding") if n in options}
+        self._stores = options.get("stores")
         self._source: Any = None
         self._batches: Iterator[Any] | None = None
         self._train = jde_nnx.jit(_train)
@@ -134,7 +141,11 @@ class TrainPipelineSparseDist:
 
     def _pipeline(self, batches: Iterator[Any]) -> Iterator[Any]:
         if any(_has_tier(module) for module in collections_of(self._model).values()):
-            return jde_nnx.overlap(self._model, batches, **self._ready)
+            pairs = jde_nnx.overlap(
+                self._model, batches, stores=self._stores, **self._ready
+            )
+            self.feed = pairs.feed
+            return pairs
         return prefetch(batches, **self._ready)
 
 

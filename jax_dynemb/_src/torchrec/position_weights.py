@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from jax_dynemb._src.nnx.interface import writable
@@ -62,6 +63,26 @@ class PositionWeightedModule(nnx.Module):
         chosen = weights[jnp.minimum(place, last)]
         return JaggedTensor._of(features._values, features.lengths(), chosen)
 
+    def state_dict(self) -> dict[str, jax.Array]:
+        """Returns the weights under TorchRec's name."""
+        return {"position_weight": self.position_weight[...]}
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, **ignored: Any
+    ) -> None:
+        """Takes weights from arrays, or tensors of torch, by TorchRec's name.
+
+        Args:
+          state_dict: of TorchRec's module, or of this one.
+          strict: False leaves out what one of the two does not have.
+          ignored: ``assign``: arrays are copied.
+
+        Raises:
+          KeyError: strict, and the names differ.
+          ValueError: there are more or fewer weights than here.
+        """
+        _load({"position_weight": self}, state_dict, strict)
+
 
 class PositionWeightedModuleCollection(nnx.Module):
     """Position weights of several features.
@@ -86,6 +107,32 @@ class PositionWeightedModuleCollection(nnx.Module):
           features: entries of keys that have no position weights here weigh 1.
         """
         return _weighted(self.position_weights, features)
+
+    @property
+    def position_weights_dict(self) -> Mapping[str, PositionWeightedModule]:
+        """The same as ``position_weights``."""
+        return self.position_weights
+
+    def state_dict(self) -> dict[str, jax.Array]:
+        """Returns the weights under TorchRec's names, "position_weights.<key>"."""
+        modules = self._by_name().items()
+        return {name: module.position_weight[...] for name, module in modules}
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, **ignored: Any
+    ) -> None:
+        """Takes weights by these names, see ``PositionWeightedModule``.
+
+        Args:
+          state_dict: of TorchRec's module, or of this one.
+          strict: False leaves out what one of the two does not have.
+          ignored: ``assign``: arrays are copied.
+        """
+        _load(self._by_name(), state_dict, strict)
+
+    def _by_name(self) -> dict[str, PositionWeightedModule]:
+        modules = self.position_weights.items()
+        return {f"position_weights.{key}": module for key, module in modules}
 
 
 class FeatureProcessedEmbeddingBagCollection(nnx.Module):
@@ -169,6 +216,29 @@ class FeatureProcessedEmbeddingBagCollection(nnx.Module):
           features: as for the call.
         """
         return self.embedding_bag_collection.route(features)
+
+
+def _load(
+    modules: Mapping[str, PositionWeightedModule],
+    state_dict: Mapping[str, Any],
+    strict: bool,
+) -> None:
+    different = sorted(modules.keys() ^ state_dict.keys())
+    if strict and different:
+        raise KeyError(
+            f"the state dict has {sorted(state_dict)}, and the module has "
+            f"{sorted(modules)}. Pass strict=False to leave out {different}."
+        )
+    given = {n: np.asarray(state_dict[n]) for n in modules if n in state_dict}
+    for name, array in given.items():
+        shape = modules[name].position_weight[...].shape
+        if array.shape != shape:
+            raise ValueError(
+                f"{name} has shape {array.shape}, and the module has {shape}: make it "
+                f"with max_feature_length={array.shape[0] if array.ndim else 1}."
+            )
+    for name, array in given.items():
+        modules[name].position_weight.set_value(jnp.asarray(array, jnp.float32))
 
 
 def _check_features(bags: EmbeddingBagCollection, modules: Mapping[str, Any]) -> None:

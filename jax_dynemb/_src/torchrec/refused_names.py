@@ -40,6 +40,14 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "SplitTableBatchedEmbeddingBagsCodegen",
         "DenseTableBatchedEmbeddingBagsCodegen",
     ),
+    "write to_table(tier=jde.tiers.ssd(path)) of a config, and iterate over "
+    "jde.nnx.ahead(collection, batches).": (
+        "SSDTableBatchedEmbeddingBags",
+        "SSDIntNBitTableBatchedEmbeddingBags",
+    ),
+    "write jde.export.frozen(dtype='int8') of the trained tables.": (
+        "IntNBitTableBatchedEmbeddingBagsCodegen",
+    ),
     "write its name as a str, such as 'managed_caching' or 'l2', in tables_from_fbgemm "
     "or from_fused_params.": (
         "BoundsCheckMode",
