@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fresh processes that run a script with devices of their own, alone or as a job."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -47,7 +48,10 @@ def run_job(
     """
     started = start_job(script, processes, *arguments, describe=describe)
     try:
-        return [_result(process) for process in started]
+        # All are read at once: one that has filled its pipe would wait, and the others
+        # would wait for it.
+        with concurrent.futures.ThreadPoolExecutor(processes) as threads:
+            return list(threads.map(_result, started))
     finally:
         for process in started:
             process.kill()
