@@ -126,7 +126,7 @@ def life(coll: jde.Tables) -> tuple[jde.Tables, Any, list[Any]]:
     seen += [dict(rows), dict(per_weight)]
     state = coll.apply_gradients(state, residual, d_rows)
     for name in ("counts", "more"):
-        counted, counts = coll.counted(state, name)
+        counted, counts = coll.admission_counts(state, name)
         order = np.argsort(counted)
         seen.append({"keys": counted[order], "counts": counts[order]})
     return coll, state, seen

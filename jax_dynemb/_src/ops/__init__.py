@@ -3,8 +3,10 @@
 """One Python function around one FFI call, for every operation of core/."""
 
 from jax_dynemb._src.ops.bucket_rows import bucket_rows as bucket_rows
+from jax_dynemb._src.ops.bucket_rows import (
+    custom_scores_of_index as custom_scores_of_index,
+)
 from jax_dynemb._src.ops.bucket_rows import fullest_buckets as fullest_buckets
-from jax_dynemb._src.ops.bucket_rows import given_of_index as given_of_index
 from jax_dynemb._src.ops.bucket_rows import keys_of_index as keys_of_index
 from jax_dynemb._src.ops.bucket_rows import scores_of_index as scores_of_index
 from jax_dynemb._src.ops.departed import evicts_nothing as evicts_nothing

@@ -114,12 +114,16 @@ class FeatureInput:
 
 
 def slots_only(
-    layout: FeatureLayout, given: FeatureInput
+    layout: FeatureLayout, feature_input: FeatureInput
 ) -> tuple[FeatureLayout, FeatureInput]:
     """The ids of a feature, for a call that returns no rows."""
     alone = one_row_each(layout.feature, layout.table, layout.num_ids, "no_rows")
     return alone, FeatureInput(
-        given.ids, None, None, uses=given.uses, shared=given.shared
+        feature_input.ids,
+        None,
+        None,
+        uses=feature_input.uses,
+        shared=feature_input.shared,
     )
 
 
@@ -243,7 +247,7 @@ def _flat_weights(layout: FeatureLayout, weights: Any) -> jax.Array:
 def with_uses(
     strategy: ScoreStrategy | str,
     layout: FeatureLayout,
-    given: FeatureInput,
+    feature_input: FeatureInput,
     counts: Any,
     scores: Any,
     of_table: jax.Array,
@@ -253,10 +257,12 @@ def with_uses(
     Ids without a score have ``of_table``, uint32[2].
     """
     if counts is None and scores is None:
-        return given
+        return feature_input
     uses = _flat(layout, "counts", counts)
     words = None if scores is None else [_flat(layout, "scores", x) for x in scores]
-    return dataclasses.replace(given, uses=join_uses(strategy, uses, words, of_table))
+    return dataclasses.replace(
+        feature_input, uses=join_uses(strategy, uses, words, of_table)
+    )
 
 
 def join_uses(

@@ -281,6 +281,6 @@ def bytes_of(table: TableSpec) -> int:
     width, dtype = table.stored_row
     row = width * itemsize(dtype) + sum(s.nbytes for s in table.states.values())
     index = table.local_buckets * table.index_words * 4
-    if table.tier is not None:  # the place of each slot, the owner of each frame
+    if table.tier is not None:  # the location of each slot, the owner of each frame
         index += 4 * (table.local_slots + table.local_buckets * table.frames)
     return index + table.device_rows * row

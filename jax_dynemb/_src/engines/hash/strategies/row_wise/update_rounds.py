@@ -235,7 +235,7 @@ def _summed(
         dataclasses.replace(f, slots=mine, shared=(None, groups))
         for f, mine in zip(features, batch.cut(groups), strict=True)
     ]
-    rooms = [exchange.shards * room for room in exchange.capacities]
-    where = wire.views[: len(rooms)]
-    sums = sum_rows(exchange.tables, rooms, numbered, where)
+    capacities = [exchange.shards * room for room in exchange.capacities]
+    where = wire.views[: len(capacities)]
+    sums = sum_rows(exchange.tables, capacities, numbered, where)
     return {w.array: x for w, x in zip(where, sums, strict=True)}
