@@ -29,11 +29,11 @@ from jax_dynemb._src.ops.keys import is_padding as is_padding
 from jax_dynemb._src.ops.keys import is_reserved as is_reserved
 from jax_dynemb._src.ops.keys import owner_of as owner_of
 from jax_dynemb._src.ops.keys import padding as padding
+from jax_dynemb._src.ops.layout import KERNEL_POOLINGS as KERNEL_POOLINGS
 from jax_dynemb._src.ops.layout import FeatureInput as FeatureInput
 from jax_dynemb._src.ops.layout import FeatureLayout as FeatureLayout
 from jax_dynemb._src.ops.layout import id_array as id_array
 from jax_dynemb._src.ops.layout import join_uses as join_uses
-from jax_dynemb._src.ops.layout import kernel_pooling as kernel_pooling
 from jax_dynemb._src.ops.layout import one_row_each as one_row_each
 from jax_dynemb._src.ops.layout import prepare as prepare
 from jax_dynemb._src.ops.layout import slots_only as slots_only

@@ -83,9 +83,8 @@ class FeatureLayout:
         return math.prod(self.rows_shape)
 
 
-def kernel_pooling(pooling: str | None) -> str:
-    """Names the pooling of a call; "sqrtn" is a sum whose weights were divided."""
-    return {None: "none", "sqrtn": "sum"}.get(pooling, str(pooling))
+# The pooling of a call, by that of a table: "sqrtn" is a sum with divided weights.
+KERNEL_POOLINGS = {None: "none", "sum": "sum", "mean": "mean", "sqrtn": "sum"}
 
 
 def one_row_each(
@@ -144,7 +143,7 @@ def prepare(
     if bag_size == 0:
         array, shape, bag_size = _one_padding_each(array, rows_shape)
     flat = array.reshape(math.prod(shape), *array.shape[len(shape) :])
-    named = feature, config.name, kernel_pooling(config.pooling)
+    named = feature, config.name, KERNEL_POOLINGS[config.pooling]
     shapes = given_shape, shape, rows_shape
     layout = FeatureLayout(*named, *shapes, bag_size, weights is not None)
     factors = None if weights is None else _flat_weights(layout, weights)
@@ -165,7 +164,7 @@ def _prepare_jagged(
     pooled = config.pooling is not None
     rows_shape = (offsets.shape[0] - 1,) if pooled else shape
     bag_size = 0 if pooled else 1
-    named = feature, config.name, kernel_pooling(config.pooling)
+    named = feature, config.name, KERNEL_POOLINGS[config.pooling]
     shapes = shape, shape, rows_shape
     layout = FeatureLayout(*named, *shapes, bag_size, weights is not None)
     flat_weights = None if weights is None else _flat_weights(layout, weights)

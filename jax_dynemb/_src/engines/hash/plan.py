@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines.hash.exchange import Cost, cost_of, itemsize
 from jax_dynemb._src.engines.hash.layouts import Placement, Stack
-from jax_dynemb._src.ops import FeatureLayout, kernel_pooling, one_row_each
+from jax_dynemb._src.ops import KERNEL_POOLINGS, FeatureLayout, one_row_each
 from jax_dynemb._src.shardings import stacks_tables
 from jax_dynemb._src.shown import Shown
 from jax_dynemb._src.spec import TableSpec
@@ -270,7 +270,7 @@ def _layout(
     bags = max(1, round(ids / factor))
     size = 0 if ids % bags else ids // bags
     shape = (ids,)
-    pooling = kernel_pooling(table.pooling)
+    pooling = KERNEL_POOLINGS[table.pooling]
     return FeatureLayout(
         feature, local.name, pooling, shape, shape, (bags,), size, False
     )

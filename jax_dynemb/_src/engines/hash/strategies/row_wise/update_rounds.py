@@ -229,7 +229,7 @@ def _summed(
       reads those of its ids only.
     """
     exchange = batch.exchange
-    places = places_of(exchange.shards, id_route, round_range)
+    places = places_of(exchange, id_route, round_range)
     groups = places.groups(exchange.capacities)
     numbered = [
         dataclasses.replace(f, slots=mine, shared=(None, groups))
