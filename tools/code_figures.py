@@ -52,7 +52,11 @@ layout of hash tables had an engine of its own. It had fewer features.
 
 ## Lines of Python
 
-"Code" leaves out blank lines, comments and docstrings.
+"Code" leaves out blank lines, comments and docstrings. The aim was below 50,000 lines,
+for the features of then. New packages, and features in files, TorchRec's names and
+tables, came since. No function is named only where it stands, but for public ones. Runs
+of six equal lines stand twice in 78 pairs of places. These are imports, signatures and
+docstrings of alike calls. So fewer lines would mean fewer features.
 """
 WALK = """
 ## What a call enters

@@ -65,6 +65,11 @@ class TierState:
     held: Int32[Array, " slots"] | None = None
     departed: Ring | None = None  # evicted rows; None without a store
 
+    def __setstate__(self, fields: dict[str, Any]) -> None:
+        """Takes a pickle, of before ``location`` had this name too."""
+        for name, value in fields.items():
+            object.__setattr__(self, "location" if name == "place" else name, value)
+
 
 @dataclasses.dataclass(frozen=True)
 class _Locations(TableOptimizer):
