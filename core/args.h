@@ -7,9 +7,9 @@
 #include <cstdint>
 
 #include "core/admission.h"
+#include "core/custom_score.h"
 #include "core/departures.h"
 #include "core/feature_ref.h"
-#include "core/given.h"
 #include "core/optimizer.h"
 #include "core/packed_row.h"
 #include "core/removals.h"
@@ -24,15 +24,15 @@ constexpr int kMaxFeatures = 128;  // of one call
 struct LookupArgs {
   int32_t num_tables;
   int32_t num_features;
-  // [num_tables], or null: the score of a customized table, with kGivenBit, or the time of one that
-  // notes times, where 0 lets the device read its clock.
+  // [num_tables], or null: the score of a customized table, with kCustomScoreBit, or the time of
+  // one that notes times, where 0 lets the device read its clock.
   uint64_t const* given;
   Stamp* stamps;  // [num_tables], for the update; null in a find
   TableRef tables[kMaxTables];
   FeatureRef features[kMaxFeatures];
   Admission admissions[kMaxTables];
   // [num_ids] how many ids each one stands for; null: 1. Of a customized table, the scores of the
-  // ids follow (given_of_id).
+  // ids follow (custom_score_of_id).
   uint32_t const* uses[kMaxFeatures];
   Removals removals[kMaxTables];
   Departures departures[kMaxTables];
@@ -46,11 +46,11 @@ DYNEMB_HD uint32_t uses_at(uint32_t const* uses, int64_t position) {
 DYNEMB_HD Touch touch_at(Touch const& use, ScorePolicy policy, uint32_t const* uses,
                          int64_t num_ids, int64_t position) {
   if (uses == nullptr || policy != ScorePolicy::kCustomized) return use;
-  return {use.clock, given_of_id(uses, num_ids, position)};
+  return {use.clock, custom_score_of_id(uses, num_ids, position)};
 }
 
 // Do the ids of a feature have scores of their own, for rows that a lookup touches?
-DYNEMB_HD bool raises_given(LookupArgs const& args, int32_t feature) {
+DYNEMB_HD bool raises_custom_scores(LookupArgs const& args, int32_t feature) {
   auto const t = args.features[feature].table;
   return args.uses[feature] != nullptr && args.admissions[t].keeps_scores == 0 &&
          args.tables[t].policy == ScorePolicy::kCustomized;

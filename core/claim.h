@@ -34,9 +34,9 @@
 #include <cstdint>
 
 #include "core/atomic.h"
+#include "core/custom_score.h"
 #include "core/departures.h"
 #include "core/find.h"
-#include "core/given.h"
 #include "core/macros.h"
 #include "core/table_ref.h"
 
@@ -82,7 +82,8 @@ DYNEMB_HD uint64_t mark_of_rank(uint64_t rank) { return ~(rank - kLastRankOfRows
 DYNEMB_HD uint64_t staying_score(TableRef const& table, Touch const& use) {
   if (table.evicts == kRefuses) return 0;
   if (table.policy == ScorePolicy::kCustomized) {
-    return table.evicts == kEvicts ? kPinBit : given_of(use.given) + 1;  // equal ones are older
+    return table.evicts == kEvicts ? kPinBit
+                                   : custom_score_of(use.given) + 1;  // equal ones are older
   }
   if (table.evicts == kEvicts || !is_packed(table.policy)) {
     return table.policy == ScorePolicy::kDecayingLfu ? kMarkBit : kPinBit;
@@ -96,7 +97,7 @@ struct Ranking {
   uint64_t bits;
   uint64_t stays;
   // Of a score alone, or of what else it says.
-  enum class By : uint32_t { kScore, kDecayingCount, kGiven } by = By::kScore;
+  enum class By : uint32_t { kScore, kDecayingCount, kCustomScore } by = By::kScore;
   uint32_t halflife = 0;
   uint32_t passed = 0;
 
@@ -105,7 +106,7 @@ struct Ranking {
 
   DYNEMB_HD Ranking(TableRef const& table, Touch const& use)
       : Ranking(use.clock, clock_bits(table.policy), staying_score(table, use)) {
-    if (table.policy == ScorePolicy::kCustomized) by = By::kGiven;
+    if (table.policy == ScorePolicy::kCustomized) by = By::kCustomScore;
     if (table.policy != ScorePolicy::kDecayingLfu) return;
     by = By::kDecayingCount;
     halflife = table.halflife;
@@ -124,11 +125,11 @@ struct Ranking {
 
   // `bucket` and `place`: of the row.
   DYNEMB_HD uint64_t of_row(uint64_t score, Bucket const& bucket, int place) const {
-    return by == By::kGiven ? of_given(score, bucket, place) : of_score(score);
+    return by == By::kCustomScore ? of_custom_score(score, bucket, place) : of_score(score);
   }
 
-  DYNEMB_HD uint64_t of_given(uint64_t score, Bucket const& bucket, int place) const {
-    auto const given = atomic_load(given_scores(bucket) + place);
+  DYNEMB_HD uint64_t of_custom_score(uint64_t score, Bucket const& bucket, int place) const {
+    auto const given = atomic_load(custom_scores(bucket) + place);
     auto const goes = given < stays && !is_pinned(score) && ((score ^ clock) & bits) != 0;
     return goes ? given : kNeverGoes;
   }
@@ -145,7 +146,7 @@ struct Ranking {
 
   // Of two rows of one rank, which goes first? Their scores tell apart only those that were given.
   DYNEMB_HD bool is_before(Entry const& a, Entry const& b) const {
-    if (by == By::kGiven && a.score != b.score) return a.score < b.score;
+    if (by == By::kCustomScore && a.score != b.score) return a.score < b.score;
     return a.key < b.key;
   }
 };

@@ -11,28 +11,28 @@
 //
 // A row may also be held for some lookups. None of them evicts it.
 //
-// Such a table is the index part of a tiered one. Its states are the places of rows, and until
+// Such a table is the index part of a tiered one. Its states are the locations of rows, and until
 // which lookup each row is held.
 #pragma once
 
 #include <cstdint>
 
 #include "core/atomic.h"
-#include "core/given.h"
+#include "core/custom_score.h"
 #include "core/macros.h"
 #include "core/table_ref.h"
 
 namespace dynemb {
 
-constexpr int kPlaceState = 0;
+constexpr int kLocationState = 0;
 constexpr int kHeldState = 1;
 
 // One departed row.
 struct alignas(16) Departure {
   Key key;
-  uint64_t score;  // the given one, if the table has such
+  uint64_t score;  // the custom one, if the table has such
   int32_t slot;
-  uint32_t place;  // of the slot, before a new key got it (core/tiers/tier_ref.h)
+  uint32_t location;  // of the slot, before a new key got it (core/tiers/tier_ref.h)
   uint32_t unused[2];
 };
 constexpr int kDepartureWords = sizeof(Departure) / 4;
@@ -65,9 +65,10 @@ DYNEMB_HD bool note_departure(TableRef const& table, Departures const& departure
     fetch_add(count, ~0u);
     return false;
   }
-  auto const place = reinterpret_cast<uint32_t const*>(table.states[kPlaceState])[slot];
-  auto const score = table.policy == ScorePolicy::kCustomized ? *given_at(table, slot) : row.score;
-  *departure_at(departures.ring, number) = {row.key, score, slot, place, {0, 0}};
+  auto const location = reinterpret_cast<uint32_t const*>(table.states[kLocationState])[slot];
+  auto const score =
+      table.policy == ScorePolicy::kCustomized ? *custom_score_at(table, slot) : row.score;
+  *departure_at(departures.ring, number) = {row.key, score, slot, location, {0, 0}};
   return true;
 }
 

@@ -19,7 +19,7 @@
 namespace dynemb {
 
 // All members are for all lanes of the group together. `kMayBeGiven`: of a table whose rows may
-// have given scores (core/given.h). They cost registers, which a GPU has none to spare of.
+// have custom scores (core/custom_score.h). They cost registers, which a GPU has none to spare of.
 template <class Group, bool kMayBeGiven>
 class FullBucket {
  public:
@@ -36,7 +36,9 @@ class FullBucket {
   template <class Leaving = AllLeave>
   DYNEMB_HD FullBucket(Group const& group, TableRef const& table, Bucket const& bucket,
                        Entry const* entries, Ranking const& ranking, Leaving const& leaving = {})
-      : group_(group), entries_(bucket.entries), by_clock_(ranking.by == Ranking::By::kGiven) {
+      : group_(group),
+        entries_(bucket.entries),
+        by_clock_(ranking.by == Ranking::By::kCustomScore) {
     auto some_stay = false;
     DYNEMB_UNROLLED
     for (int i = 0; i < slots(); ++i) {
@@ -143,7 +145,7 @@ class FullBucket {
     return kMayBeGiven && by_clock_ && rank <= kLastRankOfRows;
   }
 
-  // The row must have its slot still. The clock is read again, since only given scores tie often.
+  // The row must have its slot still. The clock is read again, since only custom scores tie often.
   DYNEMB_HD uint64_t clock_of(int i) const { return entries_[place(i)].score; }
 
   // Compares two slots of this lane with one rank: does `i` leave before the first one so far?

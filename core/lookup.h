@@ -54,7 +54,7 @@ DYNEMB_HD Pending claim_empty_slot(TableRef const& table, Key key, uint64_t cloc
   if (!result.won) return {pending(slot), kNotWon};
   // Any key that displaces this one would write the same.
   atomic_store(score_at(table, slot), first_score(table.policy, clock));
-  begin_given(table, bucket_at(table, bucket), result.place);
+  begin_custom_score(table, bucket_at(table, bucket), result.place);
   return {pending(slot), kEmptySlot};
 }
 
@@ -94,7 +94,7 @@ DYNEMB_HD bool store_key(TableRef const& table, Key key, int32_t pending_slot, u
   auto const* const entry = bucket.entries + place;
   if (atomic_load(&entry->score) == mark_of(hash)) {
     bring_in(bucket, place, key, hash, first_score(table.policy, clock));
-    begin_given(table, bucket, place);
+    begin_custom_score(table, bucket, place);
     return true;
   }
   // The slot was empty: only the digest is missing.
@@ -124,7 +124,7 @@ DYNEMB_HD Resolved resolve(TableRef const& table, Key key, Pending const& claime
     if (is_packed(table.policy)) {
       touch(score_at(table, slot), score_rule(table), use, uses);
     } else {
-      raise_to(given_at(table, slot), use.given);
+      raise_to(custom_score_at(table, slot), use.given);
     }
   }
   return {slot, claimed.won != kNotWon};

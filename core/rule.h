@@ -13,7 +13,7 @@
 #include <cstdint>
 
 #include "core/args.h"
-#include "core/given.h"
+#include "core/custom_score.h"
 #include "core/hash.h"
 #include "core/macros.h"
 #include "core/score.h"
@@ -25,7 +25,7 @@ namespace dynemb {
 enum RuleField : uint32_t {
   kUnusedFor = 1,     // the latest lookup is more than so many units of the clock newer
   kUnusedSince = 2,   // the last use is before this clock
-  kHighBelow = 4,     // the count, or the given score (core/given.h), is less
+  kHighBelow = 4,     // the count, or the custom score (core/custom_score.h), is less
   kNormBelow = 8,     // so is the norm of the row
   kAnySuffices = 16,  // one of them suffices; otherwise all must hold
 };
@@ -110,7 +110,7 @@ DYNEMB_HD bool is_used_before(uint64_t age, uint64_t clock, uint64_t since) {
 // A decaying count is compared as what it weighs beside a use by the latest lookup.
 DYNEMB_HD bool is_high_below(Rule const& rule, RuleArgs const& args, uint64_t score, int64_t slot) {
   if (rule.scores.policy == ScorePolicy::kCustomized) {
-    return *given_at(args.table, static_cast<int32_t>(slot)) < rule.high_below;
+    return *custom_score_at(args.table, static_cast<int32_t>(slot)) < rule.high_below;
   }
   auto const high = high_of(score);
   if (rule.scores.policy != ScorePolicy::kDecayingLfu) return high < rule.high_below;
@@ -149,7 +149,7 @@ DYNEMB_HD bool is_selected(Rule const& rule, RuleArgs const& args, uint64_t scor
 DYNEMB_HD uint64_t rank_score(Rule const& rule, RuleArgs const& args, uint64_t score,
                               int64_t slot) {
   if (rule.scores.policy == ScorePolicy::kCustomized) {
-    return *given_at(args.table, static_cast<int32_t>(slot)) + 1;
+    return *custom_score_at(args.table, static_cast<int32_t>(slot)) + 1;
   }
   if (rule.scores.policy != ScorePolicy::kDecayingLfu) return score;
   auto const passed = static_cast<uint32_t>(rule.use >> 32);

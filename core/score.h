@@ -9,8 +9,9 @@
 // no memory of its own:
 //   kStep, kTimestamp  clock (a count of lookups, or nanoseconds)
 //   kLfu               occurrences << 32 | low half of the clock
-//   kCustomized        clock; the score that the user gives stands apart (core/given.h), and the
-//                      row with the lowest given score is evicted first
+//   kCustomized        clock; the score that the user gives stands apart (core/custom_score.h), and
+//   the
+//                      row with the lowest custom score is evicted first
 //   kDecayingLfu       decaying count << 32 | low half of the clock, see below
 //
 // A decaying count weighs a use half as much for each half-life that has passed since. Lookups are
@@ -47,7 +48,8 @@ struct ScoreRule {
 // All ids of one table share this in a lookup.
 struct Touch {
   uint64_t clock;
-  uint64_t given;  // kCustomized: of core/given.h, with kGivenBit; kDecayingLfu: pack_weight
+  uint64_t given;  // kCustomized: of core/custom_score.h, with kCustomScoreBit; kDecayingLfu:
+                   // pack_weight
 };
 
 constexpr uint64_t kEmptyScore = 0;

@@ -15,11 +15,11 @@
 
 namespace dynemb {
 
-constexpr int kBucketCapacity = 128;                // slots
-constexpr int kBucketBytes = kBucketCapacity * 17;  // 128 digests, 128 entries
-constexpr int kEntriesOffset = kBucketCapacity;     // bytes into a bucket
-constexpr int kGivenBytes = kBucketCapacity * 8;    // behind a bucket of a customized table
-constexpr int kMaxStates = 4;                       // optimizer arrays of one table
+constexpr int kBucketCapacity = 128;                    // slots
+constexpr int kBucketBytes = kBucketCapacity * 17;      // 128 digests, 128 entries
+constexpr int kEntriesOffset = kBucketCapacity;         // bytes into a bucket
+constexpr int kCustomScoreBytes = kBucketCapacity * 8;  // behind a bucket of a customized table
+constexpr int kMaxStates = 4;                           // optimizer arrays of one table
 
 // Places in a row of the counters of a table, 64 bits each. There is a row for every shard that the
 // table may be cut into, so a shard has one or more. Events (EVENTS in engines/shard/counters.py:
@@ -122,9 +122,9 @@ DYNEMB_HD uint32_t num_slots(TableRef const& table) {
   return static_cast<uint32_t>(table.local_buckets * kBucketCapacity);
 }
 
-// From one bucket to the next: those of a customized table have given scores behind them.
+// From one bucket to the next: those of a customized table have custom scores behind them.
 DYNEMB_HD int64_t bucket_bytes(ScorePolicy policy) {
-  return policy == ScorePolicy::kCustomized ? kBucketBytes + kGivenBytes : kBucketBytes;
+  return policy == ScorePolicy::kCustomized ? kBucketBytes + kCustomScoreBytes : kBucketBytes;
 }
 
 DYNEMB_HD Bucket bucket_at(TableRef const& table, int64_t local_bucket) {

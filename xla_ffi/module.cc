@@ -135,7 +135,7 @@ nb::dict constants() {
   nb::dict result;
   result["bucket_capacity"] = kBucketCapacity;
   result["bucket_words"] = kBucketBytes / 4;
-  result["given_words"] = kGivenBytes / 4;
+  result["given_words"] = kCustomScoreBytes / 4;
   result["keys_word"] = (kEntriesOffset + offsetof(Entry, key)) / 4;
   result["scores_word"] = (kEntriesOffset + offsetof(Entry, score)) / 4;
   result["slot_words"] = sizeof(Entry) / 4;
@@ -177,7 +177,7 @@ nb::dict constants() {
   result["most_frames"] = kMostFrames;
   result["dirty_frame"] = kDirtyFrame;
   result["owner_mask"] = kOwnerMask;
-  result["fresh_place"] = kFreshPlace;
+  result["fresh_location"] = kFreshLocation;
   result["departure_words"] = kDepartureWords;
   result["ring_words"] = names("count", "copied", "refused");
   result["most_held"] = kMostHeld;

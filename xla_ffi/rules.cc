@@ -97,13 +97,13 @@ struct NamedBuffer {
 
 constexpr int32_t kBucketWords = kBucketBytes / 4;
 constexpr int32_t kStampWords = sizeof(Stamp) / 4;
-constexpr int32_t kGivenBucketWords = (kBucketBytes + kGivenBytes) / 4;
+constexpr int32_t kCustomizedBucketWords = (kBucketBytes + kCustomScoreBytes) / 4;
 
 // The order is that of BufferRule.
 constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kIndex,
      "index",
-     {{kU32, 2, {kBuckets, kBucketWords}}, {kU32, 2, {kBuckets, kGivenBucketWords}}}},
+     {{kU32, 2, {kBuckets, kBucketWords}}, {kU32, 2, {kBuckets, kCustomizedBucketWords}}}},
     {BufferRule::kValues, "values", {{kFloats, 2, {kArraySlots, kDim}}, {}}},
     {BufferRule::kPackedValues, "packed values", {{kU8, 2, {kArraySlots, kRowBytes}}, {}}},
     {BufferRule::kState,
@@ -161,7 +161,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kSuffix, "suffix", {{kStates, 2, {kNumSuffixes, kSuffixWidth}}, {}}},
     {BufferRule::kOfSuffix, "of_suffix", {{kS32, 1, {kNumIds}}, {}}},
     {BufferRule::kPairRows, "rows", {{kStates, 2, {kNumIds, kPairWidth}}, {}}},
-    {BufferRule::kPlace, "place", {{kS32, 1, {kTierSlots}}, {}}},
+    {BufferRule::kLocation, "location", {{kS32, 1, {kTierSlots}}, {}}},
     {BufferRule::kOwners, "owners", {{kU32, 2, {kBuckets, kFrames}}, {}}},
     {BufferRule::kTierCounters, "tier counters", {{kU32, 3, {kTierRows, kNumTierCounters, 2}}, {}}},
     {BufferRule::kHomes, "homes", {{kU32, 2, {kTierSlots, kRecordWords}}, {}}},

@@ -111,7 +111,7 @@ enum class BufferRule : int32_t {
   kSuffix,
   kOfSuffix,
   kPairRows,
-  kPlace,
+  kLocation,
   kOwners,
   kTierCounters,
   kHomes,

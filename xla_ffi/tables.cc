@@ -104,7 +104,8 @@ TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts con
                   "a ring of departed rows must have the size that the attribute says");
     // Its kernels read both.
     reader.expect(part == kIndexPart && arrays.num_states == 2 && arrays.half_states == 0 &&
-                      arrays.state_width[kPlaceState] == 1 && arrays.state_width[kHeldState] == 1,
+                      arrays.state_width[kLocationState] == 1 &&
+                      arrays.state_width[kHeldState] == 1,
                   "a table with a ring is an index part, with places and holds");
   }
   return arrays;
@@ -191,7 +192,7 @@ void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields,
 
 void check_bucket(BufferReader& reader, ffi::AnyBuffer const& index, int64_t const* fields) {
   reader.expect(dimension(index, 1) * 4 == bucket_bytes(policy_of(fields)),
-                "a customized table, and no other, has given scores behind its buckets");
+                "a customized table, and no other, has custom scores behind its buckets");
 }
 
 bool check_tables(BufferReader& reader, TableAttrs const& attrs) {

@@ -37,11 +37,12 @@ enum class Promotion : int32_t { kLookup = 0, kPrefetch = 1 };
 //  - the slot of a dirty owner that is live (its score is not 0) is written to `spilled`, and its
 //    row to `rows`: the frame itself, or where a fresh newcomer is written there now, the spill row
 //    that the frame was copied to. Where spill rows run out the frame keeps its owner;
-//  - then the owner's place becomes home. The first values of a fresh newcomer are written into the
+//  - then the owner's location becomes home. The first values of a fresh newcomer are written into
+//  the
 //    frame (initialize_slot); the record of any other is left to swap_rows and settle, so its slot
 //    and the frame are listed, mostly in order. A row that leaves its frame for such a record
-//    stands at the same place of its list on a GPU. The newcomer's place and the frame's owner are
-//    set, dirty where it was fresh;
+//    stands at the same place of its list on a GPU. The newcomer's location and the frame's owner
+//    are set, dirty where it was fresh;
 //  - a slot that gets no frame stays as it is.
 // Counts hits and misses of each occurrence (kLookup), and rows.
 struct PromoteTable {
@@ -65,7 +66,7 @@ constexpr int32_t kLostPlace = 0x7fffffff;
 // fetch: says where an update finds the rows of some slots, and brings those there that have no
 // frame. The distinct slots without a frame are numbered in order of slot; those from
 // round * spill_rows on get the spill rows, as many as there are: the record is copied there, or
-// first values are written where the row is fresh; a fresh one's place becomes home. In round 0
+// first values are written where the row is fresh; a fresh one's location becomes home. In round 0
 // frames of the slots become dirty.
 // No frame changes its owner.
 struct FetchTable {
@@ -147,7 +148,7 @@ using SettleArgs = OfTables<SettleTable>;
 // initial row. `table.initializer` is that of fresh rows, `missing` of ids without a slot.
 struct TierRowsTable {
   TableRef table;  // values, no states, no index
-  TierRef tier;    // homes, place, owners
+  TierRef tier;    // homes, location, owners
   Initializer missing;
 };
 

@@ -4,7 +4,7 @@
 // core/tiers/tier_ref.h: where the rows of a tiered table lie (docs/decisions/tiers.md).
 //
 // Every slot has a home record in host memory. Every bucket has a few frames in device memory, and
-// `place` says of each slot whether one of them holds its row. Rows of the arrays `values` and
+// `location` says of each slot whether one of them holds its row. Rows of the arrays `values` and
 // `states` are first the frames, bucket by bucket, then `spill_rows` more, which hold rows on their
 // way home, or rows without a frame during an update.
 #pragma once
@@ -19,17 +19,17 @@ namespace dynemb {
 
 constexpr int kMostFrames = 64;  // of a bucket
 
-// What `place` says of a slot: 0, at home; 1 to F, in the frame of that number, counted from 1; or
-// kFreshPlace. Any other number is one that no call writes, and means home.
+// What `location` says of a slot: 0, at home; 1 to F, in the frame of that number, counted from 1;
+// or kFreshLocation. Any other number is one that no call writes, and means home.
 //
 // Fresh: the row has its initial values, and lies nowhere. A lookup writes this number as if it
 // were the initial value of an optimizer state of the new row: the bits of 1.0f.
-constexpr uint32_t kHomePlace = 0;
-constexpr uint32_t kFreshPlace = 0x3f800000u;
+constexpr uint32_t kHomeLocation = 0;
+constexpr uint32_t kFreshLocation = 0x3f800000u;
 
 // What `owners` says of a frame: the place in its bucket of the slot that owns it, whether the
 // frame is newer than the home record, and, within a promotion only, that the frame is taken.
-// A frame is owned only if the place of that slot says so too: all else is an empty frame.
+// A frame is owned only if the location of that slot says so too: all else is an empty frame.
 constexpr uint32_t kOwnerMask = 0x7fu;
 constexpr uint32_t kTakenFrame = 0x40000000u;  // 0 between calls
 constexpr uint32_t kDirtyFrame = 0x80000000u;
@@ -54,7 +54,7 @@ enum TierCounter : int32_t {
 };
 
 struct TierRef {
-  uint32_t* place;       // [slots]
+  uint32_t* location;    // [slots]
   uint32_t* owners;      // [local_buckets, frames]
   uint64_t* counters;    // [rows, kNumTierCounters], or null
   uint8_t const* homes;  // [slots, record_bytes], in host memory
@@ -75,10 +75,10 @@ DYNEMB_HD int64_t first_spill_row(TierRef const& tier, TableRef const& table) {
   return table.local_buckets * tier.frames;
 }
 
-// The frame that holds what a slot had when its place was `place`, or -1.
-DYNEMB_HD int frame_of(TierRef const& tier, int32_t slot, uint32_t place) {
-  if (place - 1 >= static_cast<uint32_t>(tier.frames)) return -1;
-  auto const frame = static_cast<int>(place - 1);
+// The frame that holds what a slot had when its location was `location`, or -1.
+DYNEMB_HD int frame_of(TierRef const& tier, int32_t slot, uint32_t location) {
+  if (location - 1 >= static_cast<uint32_t>(tier.frames)) return -1;
+  auto const frame = static_cast<int>(location - 1);
   auto const row = int64_t{slot} / kBucketCapacity * tier.frames + frame;
   auto const owner = atomic_load(tier.owners + row);  // others may set bits above it
   auto const in_bucket = static_cast<uint32_t>(slot % kBucketCapacity);
@@ -87,7 +87,7 @@ DYNEMB_HD int frame_of(TierRef const& tier, int32_t slot, uint32_t place) {
 
 // The frame that holds the row of a live slot, or -1.
 DYNEMB_HD int frame_of(TierRef const& tier, int32_t slot) {
-  return frame_of(tier, slot, tier.place[slot]);
+  return frame_of(tier, slot, tier.location[slot]);
 }
 
 // The row of the arrays that holds the row of a live slot, or -1: then it is fresh or at home.
@@ -97,14 +97,14 @@ DYNEMB_HD int64_t cached_row(TierRef const& tier, int32_t slot) {
 }
 
 DYNEMB_HD bool is_fresh(TierRef const& tier, int32_t slot) {
-  return tier.place[slot] == kFreshPlace;
+  return tier.location[slot] == kFreshLocation;
 }
 
 // The slot that owns a frame, or -1 where the frame is empty.
 DYNEMB_HD int32_t owner_of(TierRef const& tier, int64_t bucket, int frame) {
   auto const owner = tier.owners[bucket * tier.frames + frame] & kOwnerMask;
   auto const slot = bucket * kBucketCapacity + owner;
-  auto const owns = tier.place[slot] == static_cast<uint32_t>(frame) + 1;
+  auto const owns = tier.location[slot] == static_cast<uint32_t>(frame) + 1;
   return owns ? static_cast<int32_t>(slot) : -1;
 }
 

@@ -124,7 +124,7 @@ struct Lookup {
                  } else if (touches) {
                    auto const own = touch_at(used, rule.policy, uses, num_ids, position);
                    if (is_given) {
-                     touch_given(table, slot, own, uses != nullptr);
+                     touch_custom_score(table, slot, own, uses != nullptr);
                    } else {
                      touch(&entry->score, rule, own, uses[position]);
                    }
@@ -340,10 +340,10 @@ struct Lookup {
   }
 
   void raise_chunk(int64_t /*index*/, FeatureChunk const& chunk) {
-    if (!raises_given(args, chunk.feature)) return;
+    if (!raises_custom_scores(args, chunk.feature)) return;
     auto const& feature = feature_of(chunk);
     for (auto i = chunk.begin; i < chunk.end; ++i) {
-      raise_given(table_of(feature), feature, args.uses[chunk.feature], i);
+      raise_custom_score(table_of(feature), feature, args.uses[chunk.feature], i);
     }
   }
 
@@ -369,7 +369,7 @@ struct Lookup {
 
   bool raises_any() const {
     for (int32_t f = 0; f < args.num_features; ++f) {
-      if (raises_given(args, f)) return true;
+      if (raises_custom_scores(args, f)) return true;
     }
     return false;
   }

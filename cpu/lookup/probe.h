@@ -20,7 +20,7 @@
 
 namespace dynemb::cpu {
 
-static_assert(kBucketBytes % kBucketCapacity == 0 && kGivenBytes % kBucketCapacity == 0,
+static_assert(kBucketBytes % kBucketCapacity == 0 && kCustomScoreBytes % kBucketCapacity == 0,
               "^ kHalfBucket leads from half to half");
 
 // A group has so many ids. With half as many a core has fewer misses in flight than it could; more

@@ -30,11 +30,11 @@ void copy_departed(DepartArgs const& args, Departure const& note, uint8_t* recor
     memset(record, 0, size_t(tier.record_bytes));
     return;
   }
-  auto const frame = frame_of(tier, note.slot, note.place);
+  auto const frame = frame_of(tier, note.slot, note.location);
   if (frame >= 0) {
     auto const row = frame_row(tier, note.slot / kBucketCapacity, frame);
     record_from_row(args.table, row, record);
-  } else if (note.place == kFreshPlace) {
+  } else if (note.location == kFreshLocation) {
     initialize_slot(ScalarGroup{}, table_of_record(args.table, record), note.key, 0);
   } else {
     memcpy(record, record_at(tier, note.slot), size_t(tier.record_bytes));

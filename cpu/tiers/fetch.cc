@@ -63,7 +63,8 @@ class Fetcher {
 
   void look_ahead(int64_t i, int64_t end) const {
     auto const limit = num_slots(table_);
-    if (i + kPlacesAhead < end) prefetch_place(tier_, args_.slots[i + kPlacesAhead], limit);
+    if (i + kLocationsAhead < end)
+      prefetch_location(tier_, args_.slots[i + kLocationsAhead], limit);
     if (i + kOwnersAhead >= end) return;
     auto const soon = args_.slots[i + kOwnersAhead];
     prefetch_owner(tier_, soon, limit);
@@ -86,7 +87,7 @@ class Fetcher {
 
   void load(int32_t slot, int64_t spill) const {
     load_row(table_, tier_, slot, table_, first_spill_row(tier_, table_) + spill);
-    tier_.place[slot] = kHomePlace;
+    tier_.location[slot] = kHomeLocation;
     args_.spilled[spill] = slot;
   }
 

@@ -68,10 +68,11 @@ class Promoter {
     auto const limit = num_slots(table_);
     uint64_t hits = 0;
     for (auto i = begin; i < end; ++i) {
-      if (i + kPlacesAhead < end) prefetch_place(tier_, args_.slots[i + kPlacesAhead], limit);
+      if (i + kLocationsAhead < end)
+        prefetch_location(tier_, args_.slots[i + kLocationsAhead], limit);
       auto const slot = args_.slots[i];
       auto const live = is_live(slot, limit);
-      auto const row = live ? placed_row(tier_, slot) : -1;
+      auto const row = live ? located_row(tier_, slot) : -1;
       args_.into[i] = static_cast<int32_t>(row);
       if (row >= 0) {
         ++hits;
@@ -147,7 +148,7 @@ class Promoter {
       if (++ahead == kBucketsAhead) {
         __builtin_prefetch(owners);
         keep_prefetches();
-        return prefetch_bytes<0>(tier_.place + bucket * kBucketCapacity, 4 * kBucketCapacity);
+        return prefetch_bytes<0>(tier_.location + bucket * kBucketCapacity, 4 * kBucketCapacity);
       }
       if (ahead != kScoresAhead) continue;
       for (int frame = 0; frame < tier_.frames; ++frame) {
@@ -188,7 +189,7 @@ class Promoter {
       args_.arriving[number] = slot;
       args_.into[number] = static_cast<int32_t>(row);
     }
-    tier_.place[slot] = static_cast<uint32_t>(victim.frame) + 1;
+    tier_.location[slot] = static_cast<uint32_t>(victim.frame) + 1;
     auto const owner = static_cast<uint32_t>(slot % kBucketCapacity);
     tier_.owners[row] = owner | (fresh ? kDirtyFrame : 0);
     return true;
@@ -210,7 +211,7 @@ class Promoter {
       args_.rows[number] = static_cast<int32_t>(row);
       count_in_tier(tier_, kTierWrittenBack, 1);
     }
-    tier_.place[victim.owner] = kHomePlace;
+    tier_.location[victim.owner] = kHomeLocation;
     return true;
   }
 

@@ -37,7 +37,7 @@ int32_t number_of(TierRowsTable const& args, int64_t num_rows, int32_t slot) {
   if (slot < 0) return std::max(slot, kNotAdmittedSlot);
   auto const limit = args.table.local_buckets * kBucketCapacity;  // there is no index
   if (!is_live(slot, static_cast<uint32_t>(limit))) return kPaddingSlot;
-  auto const row = placed_row(args.tier, slot);
+  auto const row = located_row(args.tier, slot);
   if (row >= 0) return static_cast<int32_t>(row);
   return is_fresh(args.tier, slot) ? kFreshSlot : static_cast<int32_t>(num_rows + slot);
 }
@@ -49,8 +49,8 @@ void write_rows(TierRowsArgs const& call, FeatureChunk const& chunk, bool stream
   std::vector<int32_t> numbers(size_t(chunk.end - chunk.begin));
   auto const limit = static_cast<uint32_t>(args.table.local_buckets * kBucketCapacity);
   for (auto i = chunk.begin; i < chunk.end; ++i) {
-    if (auto const ahead = i + kPlacesAhead; ahead < chunk.end) {
-      prefetch_place(args.tier, feature.slots[ahead], limit);
+    if (auto const ahead = i + kLocationsAhead; ahead < chunk.end) {
+      prefetch_location(args.tier, feature.slots[ahead], limit);
     }
     numbers[size_t(i - chunk.begin)] = number_of(args, num_rows, feature.slots[i]);
   }

@@ -17,8 +17,8 @@
 namespace dynemb::cpu {
 
 constexpr int64_t kSlotsPerPiece = 4096;
-constexpr int64_t kPlacesAhead = 64;  // whose places are prefetched
-constexpr int64_t kOwnersAhead = 32;  // whose frames' owners are prefetched
+constexpr int64_t kLocationsAhead = 64;  // whose locations are prefetched
+constexpr int64_t kOwnersAhead = 32;     // whose frames' owners are prefetched
 
 inline void set_bits(uint32_t* word, uint32_t bits) {
   for (auto seen = atomic_load(word); (seen & bits) != bits;) {
@@ -32,24 +32,24 @@ inline uint32_t* owner_word(TierRef const& tier, int32_t slot, int frame) {
   return tier.owners + frame_row(tier, slot / kBucketCapacity, frame);
 }
 
-// Returns the row of the arrays that the place of a live slot names, or -1. Owners are not read:
+// Returns the row of the arrays that the location of a live slot names, or -1. Owners are not read:
 // they say the same in arrays that no one has damaged, and cost a cache miss for each id.
-inline int64_t placed_row(TierRef const& tier, int32_t slot) {
-  auto const frame = tier.place[slot] - 1;
+inline int64_t located_row(TierRef const& tier, int32_t slot) {
+  auto const frame = tier.location[slot] - 1;
   if (frame >= static_cast<uint32_t>(tier.frames)) return -1;
   return frame_row(tier, slot / kBucketCapacity, static_cast<int>(frame));
 }
 
 // No table has the slots from `limit` on.
-inline void prefetch_place(TierRef const& tier, int32_t slot, uint32_t limit) {
-  if (is_live(slot, limit)) __builtin_prefetch(tier.place + slot);
+inline void prefetch_location(TierRef const& tier, int32_t slot, uint32_t limit) {
+  if (is_live(slot, limit)) __builtin_prefetch(tier.location + slot);
   keep_prefetches();
 }
 
-// Once the place is there. A bucket has up to four lines of owners.
+// Once the location is there. A bucket has up to four lines of owners.
 inline void prefetch_owner(TierRef const& tier, int32_t slot, uint32_t limit) {
   if (!is_live(slot, limit)) return;
-  if (auto const row = placed_row(tier, slot); row >= 0) __builtin_prefetch(tier.owners + row);
+  if (auto const row = located_row(tier, slot); row >= 0) __builtin_prefetch(tier.owners + row);
   keep_prefetches();
 }
 

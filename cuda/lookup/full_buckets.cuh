@@ -163,7 +163,7 @@ class BinWorker {
   }
 
  private:
-  // Where tables have given scores, the lookup selects (launch_lookup).
+  // Where tables have custom scores, the lookup selects (launch_lookup).
   using Rows = FullBucket<WarpGroup, kSelects>;
 
   struct BucketId {
@@ -290,7 +290,7 @@ class BinWorker {
   __device__ __forceinline__ Claim claim_all(FullBin const& later, BucketId const& of,
                                              Entry const* entries, Claimant own) const {
     auto const& table = call_.view.tables[of.table];
-    if constexpr (!kSelects) assume_not_given(table);
+    if constexpr (!kSelects) assume_not_customized(table);
     auto const where = bucket_at(table, of.number);
     auto const& use = call_.uses[of.table];
     auto const ranking = Ranking(table, use);
@@ -335,7 +335,7 @@ class BinWorker {
       auto const bucket = bucket_at(table, id.bucket);
       bring_in(bucket, result.place, own.missing.key, id.mark,
                first_score(table.policy, call_.uses[id.table].clock));
-      if constexpr (kSelects) begin_given(table, bucket, result.place);
+      if constexpr (kSelects) begin_custom_score(table, bucket, result.place);
     }
     call_.view.features[own.missing.feature].slots[own.missing.position] = slot;
     own.listed->won = result.won ? kFullBucket : kNotWon;

@@ -130,7 +130,7 @@ struct LookupIds {
 
   // What the compiler may know of a table: each look at its policy would cost a few instructions.
   static __device__ __forceinline__ void assume(TableRef const& table) {
-    if constexpr (!kSelects) assume_not_given(table);
+    if constexpr (!kSelects) assume_not_customized(table);
   }
 
   template <int kIds>
@@ -229,7 +229,7 @@ struct LookupIds {
       if (is_packed(policy)) {
         dynemb::touch(score, score_rule(here.table), own, count);
       } else {
-        touch_given(here.table, id.slot, own, of_id);
+        touch_custom_score(here.table, id.slot, own, of_id);
       }
       return;
     }

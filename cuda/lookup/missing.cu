@@ -80,7 +80,7 @@ __device__ __forceinline__ void resolve_all(SelectingCall<kSelects> const& selec
             touch_at(call.uses[t], id.table.policy, counts, id.feature.num_ids, id.position);
         now = resolve(id.table, id.key, {slot, missing.won}, own, uses_at(counts, id.position));
       } else {
-        assume_not_given(id.table);
+        assume_not_customized(id.table);
         now = resolve(id.table, id.key, {slot, missing.won}, call.uses[t]);
       }
       if (slot != now.slot) slot = now.slot;

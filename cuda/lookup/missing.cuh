@@ -59,8 +59,8 @@ struct MissingCall {
   MissingList list;
 };
 
-// Tables with given scores are in lookups that select (cuda/lookup/lookup.cu).
-__device__ __forceinline__ void assume_not_given([[maybe_unused]] TableRef const& table) {
+// Tables with custom scores are in lookups that select (cuda/lookup/lookup.cu).
+__device__ __forceinline__ void assume_not_customized([[maybe_unused]] TableRef const& table) {
 #ifdef __CUDA_ARCH__
   __builtin_assume(table.policy != ScorePolicy::kCustomized);
 #endif

@@ -17,7 +17,7 @@ struct RaiseCall {
 __global__ void __launch_bounds__(kThreads) raise_kernel(__grid_constant__ RaiseCall const call) {
   auto const step = int64_t{gridDim.x} * kThreads;
   for (auto i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < call.feature.num_ids; i += step) {
-    raise_given(call.table, call.feature, call.uses, i);
+    raise_custom_score(call.table, call.feature, call.uses, i);
   }
 }
 
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads) raise_kernel(__grid_constant__ Raise
 cudaError_t raise_scores(LookupArgs const& args, cudaStream_t stream) {
   for (int32_t f = 0; f < args.num_features; ++f) {
     auto const& feature = args.features[f];
-    if (!raises_given(args, f) || feature.num_ids == 0) continue;
+    if (!raises_custom_scores(args, f) || feature.num_ids == 0) continue;
     auto const call = RaiseCall{args.tables[feature.table], feature, args.uses[f]};
     auto const blocks = persistent_blocks(ceil_div(feature.num_ids, kThreads), 4);
     DYNEMB_CUDA_TRY(launch(raise_kernel, blocks, stream, call));

@@ -46,11 +46,11 @@ __device__ __forceinline__ void copy_departed(DepartCall const& call, RowTile co
   auto const& tier = call.args.tier;
   auto const slots = static_cast<uint32_t>(table.local_buckets * kBucketCapacity);
   auto const live = is_live(note.slot, slots);
-  if (live && note.place == kFreshPlace) {
+  if (live && note.location == kFreshLocation) {
     draw_row(table, tile, note.key, row_of_record(call, record));
     return;
   }
-  auto const frame = live ? frame_of(tier, note.slot, note.place) : -1;
+  auto const frame = live ? frame_of(tier, note.slot, note.location) : -1;
   auto const row = frame < 0 ? -1 : frame_row(tier, note.slot / kBucketCapacity, frame);
   auto const* const home = record_at(tier.homes, tier.record_bytes, live ? note.slot : 0);
   auto* const to = reinterpret_cast<uint4*>(record);

@@ -171,7 +171,7 @@ __device__ __forceinline__ void bring_rows(FetchedTable const& call, uint32_t bl
       filler.fill_row(tile, *key_at(args.table, slot), static_cast<int32_t>(row));
     }
     filler.fill_states(tile, static_cast<int32_t>(row));
-    if (tile.rank == 0) args.tier.place[slot] = kHomePlace;
+    if (tile.rank == 0) args.tier.location[slot] = kHomeLocation;
   }
   if (blockIdx.x != 0 || threadIdx.x != 0) return;
   count_in_tier(args.tier, kTierUpdatedHome, static_cast<uint64_t>(count));

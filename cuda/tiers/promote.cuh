@@ -82,7 +82,7 @@ __device__ __forceinline__ void count_of_block(TierRef const& tier, uint32_t hit
 // Returns whether a live slot has a frame. Clears the mark of a frame whose row an earlier
 // promotion made.
 __device__ __forceinline__ bool meet_frame(TierRef const& tier, int32_t slot) {
-  auto const frame = tier.place[slot] - 1;
+  auto const frame = tier.location[slot] - 1;
   if (frame >= static_cast<uint32_t>(tier.frames)) return false;
   auto const row = frame_row(tier, slot / kBucketCapacity, static_cast<int>(frame));
   auto* const owner = tier.owners + row;
@@ -185,8 +185,8 @@ class FrameGiver {
       auto const fresh = allowed && is_fresh(tier_, slot);
       __syncwarp();  // all places are read
       if (allowed) {
-        if (owner >= 0) tier_.place[owner] = kHomePlace;
-        tier_.place[slot] = static_cast<uint32_t>(frame) + 1;
+        if (owner >= 0) tier_.location[owner] = kHomeLocation;
+        tier_.location[slot] = static_cast<uint32_t>(frame) + 1;
         tier_.owners[bucket * tier_.frames + frame] = to | (fresh ? kDirtyFrame | kNewFrame : 0);
       }
       if (gives && number < call_.args.num_ids) {
@@ -222,7 +222,7 @@ class FrameGiver {
     for (int i = 0; i < kBucketsOfWarp; ++i) {
       if (!wants(at + i)) continue;
       auto const slot = (first + i) * kBucketCapacity + (owners[i] & kOwnerMask);
-      prefetch_line(tier_.place + slot);
+      prefetch_line(tier_.location + slot);
       prefetch_line(score_at(table_, slot));
     }
   }

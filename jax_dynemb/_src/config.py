@@ -444,7 +444,7 @@ class TableConfig(CheckedFields):
         if self.on_full == "compete" and self.score_strategy not in COMPETING:
             strategy = ScoreStrategy(self.score_strategy).value
             self._fail(
-                "on_full='compete' compares uses or given scores, but with "
+                "on_full='compete' compares uses or custom scores, but with "
                 f"score_strategy={strategy!r} a new key always has "
                 "the highest score; use on_full='evict', or score_strategy='lfu'"
             )

@@ -17,7 +17,7 @@ from jax.core import Tracer
 
 from jax_dynemb._src.is_whole import is_whole
 
-MOST_SCORE = 2**62 - 1  # core/given.h
+MOST_SCORE = 2**62 - 1  # core/custom_score.h
 _GIVEN = np.uint32(1 << 31)  # of the high word: there is a score
 _FORMS = (
     "NumPy int64 or uint64, Python ints, 32-bit integers, or uint32[..., 2] from "

@@ -140,18 +140,18 @@ class TableSpec:
     @functools.cached_property
     def takes_given(self) -> bool:
         """Whether a lookup brings a number for the table: its score, or the time."""
-        return self.takes_time or self.has_given_scores
+        return self.takes_time or self.has_custom_scores
 
     @functools.cached_property
-    def has_given_scores(self) -> bool:
-        """Whether scores that users give stand behind each bucket (core/given.h)."""
+    def has_custom_scores(self) -> bool:
+        """Whether users' scores stand behind each bucket (core/custom_score.h)."""
         return self.score_strategy is ScoreStrategy.CUSTOMIZED
 
     @functools.cached_property
     def index_words(self) -> int:
         """Words of a bucket in the index."""
         constants = _ffi.constants()
-        given = constants["given_words"] if self.has_given_scores else 0
+        given = constants["given_words"] if self.has_custom_scores else 0
         return constants["bucket_words"] + given
 
     @functools.cached_property

@@ -89,7 +89,7 @@ void fill(TestTable& table, Scenario const& s) {
     bucket.entries[i].key = s.old_keys[i];
     bucket.entries[i].score = s.scores[i];
     if (s.policy == ScorePolicy::kCustomized) {
-      given_scores(bucket)[i] = high_of(s.scores[i]);
+      custom_scores(bucket)[i] = high_of(s.scores[i]);
       bucket.entries[i].score = s.scores[i] & (kPinBit | 0xffffffffu);
     }
     bucket.digests[i] = digest_of(hash_key(s.old_keys[i], test_hash));
@@ -124,8 +124,9 @@ void claim_by_threads(TestTable& table, Scenario const& s, int threads, size_t c
       auto const bucket = bucket_at(table.ref, 0);
       for (size_t i = 0; i < s.new_keys.size() * copies; ++i) {
         auto const key = s.new_keys[(i * 101 + size_t(t) * 13) % s.new_keys.size()];
-        claim(Ranking(table.ref, touch_of(score_rule(table.ref), kClock, s.given | kGivenBit)),
-              bucket, key);
+        claim(
+            Ranking(table.ref, touch_of(score_rule(table.ref), kClock, s.given | kCustomScoreBit)),
+            bucket, key);
       }
     });
   }
@@ -153,7 +154,7 @@ void claim_by_group(TestTable& table, Scenario const& s, int lanes, size_t copie
     for (auto i = group.rank(); i < kBucketCapacity; i += lanes) own[size_t(i)] = bucket.entries[i];
     auto full = FullBucket<LockstepGroup, kMayBeGiven>(
         group, table.ref, bucket, own.data(),
-        Ranking(table.ref, touch_of(score_rule(table.ref), kClock, s.given | kGivenBit)));
+        Ranking(table.ref, touch_of(score_rule(table.ref), kClock, s.given | kCustomScoreBit)));
     uint32_t rows_left = 0;
     for (auto const mark : waiting) {
       auto const may_claim = rank_of_mark(mark) >= full.lowest_rank();

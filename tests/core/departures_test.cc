@@ -28,7 +28,7 @@ constexpr uint64_t kKeys = 4000;
 struct Row {
   uint64_t score;
   int32_t slot;
-  uint32_t place;
+  uint32_t location;
   bool operator==(Row const&) const = default;
 };
 using Rows = std::map<Key, Row>;
@@ -38,16 +38,16 @@ class TableAboveStore {
  public:
   explicit TableAboveStore(uint32_t room)
       : table_(kBuckets, kDim, ScorePolicy::kStep, true),
-        place_(kSlots),
+        location_(kSlots),
         held_(kSlots),
         ring_(size_t(1 + room) * kDepartureWords),
         room_(room) {
     auto& ref = table_.ref;
     ref.num_states = 2;
-    ref.states[kPlaceState] = place_.data();
+    ref.states[kLocationState] = location_.data();
     ref.states[kHeldState] = held_.data();
     ref.state_width[0] = ref.state_width[1] = 1;
-    ref.state_initial[kPlaceState] = 1.0f;
+    ref.state_initial[kLocationState] = 1.0f;
   }
 
   void lookup(std::vector<Key> ids, int threads) {
@@ -75,7 +75,7 @@ class TableAboveStore {
     for (int32_t slot = 0; slot < kSlots; ++slot) {
       auto const key = *key_at(table_.ref, slot);
       if (key == kEmptyKey) continue;
-      auto* const place = reinterpret_cast<uint32_t*>(place_.data()) + slot;
+      auto* const place = reinterpret_cast<uint32_t*>(location_.data()) + slot;
       *place = static_cast<uint32_t>(slot % 5);
       CHECK(result.emplace(key, Row{*score_at(table_.ref, slot), slot, *place}).second);
     }
@@ -88,7 +88,7 @@ class TableAboveStore {
     CHECK(ring_[kRingCount] <= room_);
     for (uint32_t i = 0; i < ring_[kRingCount]; ++i) {
       auto const& note = *departure_at(ring_.data(), i);
-      CHECK(result.emplace(note.key, Row{note.score, note.slot, note.place}).second);
+      CHECK(result.emplace(note.key, Row{note.score, note.slot, note.location}).second);
     }
     refused_ += ring_[kRingRefused];
     std::fill(ring_.begin(), ring_.end(), 0u);
@@ -105,7 +105,7 @@ class TableAboveStore {
 
  private:
   TestTable table_;
-  std::vector<float> place_, held_;
+  std::vector<float> location_, held_;
   std::vector<uint32_t> ring_;
   uint32_t room_;
   uint64_t refused_ = 0;

@@ -60,11 +60,11 @@ void settle(World& world) {
     if (frame < world.shape.frames && world.random() % 4 == 0) {
       auto const before = owner_of(world.tier(), slot / kBucketCapacity, frame);
       if (before >= 0) continue;
-      world.place[size_t(slot)] = static_cast<uint32_t>(frame) + 1;
+      world.location[size_t(slot)] = static_cast<uint32_t>(frame) + 1;
       world.owners[size_t(row)] = static_cast<uint32_t>(slot % kBucketCapacity) | kDirtyFrame;
       world.write(row, slot);
     } else if (world.random() % 2 == 0) {
-      world.place[size_t(slot)] = kHomePlace;
+      world.location[size_t(slot)] = kHomeLocation;
       world.write(world.first_spill(), slot);
       auto* const homes = reinterpret_cast<uint8_t*>(world.homes.data());
       cpu::record_from_row(world.table, world.first_spill(),
@@ -89,7 +89,7 @@ std::vector<Left> evict(World& world, Ring& ring, size_t rows) {
     auto const number = ring.words()[kRingCount]++;
     auto const& entry = *entry_at(world.table, slot);
     *departure_at(ring.words(), number) = {
-        entry.key, entry.score, slot, world.place[size_t(slot)], {}};
+        entry.key, entry.score, slot, world.location[size_t(slot)], {}};
     left.push_back({number, world.truth(slot)});
     world.store_key(slot);
   }

@@ -42,27 +42,27 @@ constexpr uint32_t kRingSize = 4096;  // more keys than leave in a test
 // A ring of departed rows, and the states of a table that has one.
 struct Ring {
   std::vector<Departure> notes;  // behind the header
-  std::vector<uint32_t> place, held;
+  std::vector<uint32_t> location, held;
 
   Ring(int64_t room, TableRef& table)
       : notes(size_t(room + 1)),
-        place(size_t(table.local_buckets * kBucketCapacity)),
-        held(place.size()) {
+        location(size_t(table.local_buckets * kBucketCapacity)),
+        held(location.size()) {
     table.num_states = 2;
-    table.state_width[kPlaceState] = table.state_width[kHeldState] = 1;
-    table.state_initial[kPlaceState] = 1.0f;
-    table.states[kPlaceState] = reinterpret_cast<float*>(place.data());
+    table.state_width[kLocationState] = table.state_width[kHeldState] = 1;
+    table.state_initial[kLocationState] = 1.0f;
+    table.states[kLocationState] = reinterpret_cast<float*>(location.data());
     table.states[kHeldState] = reinterpret_cast<float*>(held.data());
   }
 
   uint32_t* words() { return reinterpret_cast<uint32_t*>(notes.data()); }
 
-  // The place of a row says which row it was. Some rows are held, for a lookup or two.
+  // The location of a row says which row it was. Some rows are held, for a lookup or two.
   void mark(TableRef const& table) {
-    for (size_t slot = 0; slot < place.size(); ++slot) {
+    for (size_t slot = 0; slot < location.size(); ++slot) {
       auto const key = *key_at(table, static_cast<int32_t>(slot));
       auto const until = static_cast<uint32_t>(table.counters[kLookups] + 1 + key % 2);
-      place[slot] = static_cast<uint32_t>(key);
+      location[slot] = static_cast<uint32_t>(key);
       held[slot] = key % 7 == 0 ? until : key % 7 == 1 ? until - 2 : 0;
     }
   }
@@ -74,7 +74,7 @@ struct Ring {
     CHECK(count < notes.size());
     for (uint32_t i = 0; i < count; ++i) {
       auto const& row = *departure_at(words(), i);
-      CHECK(row.place == static_cast<uint32_t>(row.key) && size_t(row.slot) < place.size());
+      CHECK(row.location == static_cast<uint32_t>(row.key) && size_t(row.slot) < location.size());
       CHECK(rows.emplace(row.key, row.score).second);
     }
     return rows;
@@ -132,7 +132,7 @@ struct Batch {
       // Some lookups give their rows a score.
       auto const number = random_at(ids[t].empty() ? 0 : ids[t][0]) % 4;
       auto const gives = result->tables[t].policy == ScorePolicy::kCustomized && number > 0;
-      given.push_back(gives ? kGivenBit | number : 0);
+      given.push_back(gives ? kCustomScoreBit | number : 0);
       FeatureRef f{};
       f.ids = ids[t].data();
       f.table = static_cast<int32_t>(t);
@@ -163,7 +163,7 @@ void probe(LookupArgs const& args, Touch const* uses, MissingList const& list) {
       auto const slot = find(table, key);
       feature.slots[i] = slot;
       if (slot >= 0 && table.policy == ScorePolicy::kCustomized) {
-        touch_given(table, slot, use, false);
+        touch_custom_score(table, slot, use, false);
       } else if (slot >= 0) {
         touch(score_at(table, slot), score_rule(table), use);
       }

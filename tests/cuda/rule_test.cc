@@ -31,7 +31,7 @@ void fill(TableRef& table, uint64_t round) {
     auto const score = is_packed(table.policy) ? (random >> 20) % 6 << 32 | clock : clock;
     *entry_at(table, static_cast<int32_t>(slot)) = {random, score};
     if (table.policy == ScorePolicy::kCustomized) {
-      *given_at(table, static_cast<int32_t>(slot)) = (random >> 20) % 6;
+      *custom_score_at(table, static_cast<int32_t>(slot)) = (random >> 20) % 6;
     }
     *digest_at(table, static_cast<int32_t>(slot)) = digest_of(hash_key(random, table.hash));
     ++table.counters[kRows];

@@ -126,7 +126,7 @@ void check_promotion(World& world, std::vector<int32_t> const& slots, Promotion 
     copies += aside ? 1 : 0;
     auto const found = std::find(was.owner.begin(), was.owner.end(), slot);
     CHECK(found != was.owner.end() && was.dirty[size_t(found - was.owner.begin())]);
-    CHECK(used.count(slot) == 0 && world.place[size_t(slot)] == kHomePlace);
+    CHECK(used.count(slot) == 0 && world.location[size_t(slot)] == kHomeLocation);
   }
   CHECK(std::is_sorted(arriving.begin(), arriving.end()));
   CHECK(std::is_sorted(spilled.begin(), spilled.end(),
@@ -153,9 +153,9 @@ void check_framed(World& world, std::vector<int32_t> slots, Promotion purpose) {
   std::erase_if(slots, [&](int32_t slot) {
     return slot < 0 || slot >= world.num_slots || frame_of(world.tier(), slot) < 0;
   });
-  auto const place = world.place;
+  auto const location = world.location;
   auto lists = promote(world, slots, purpose);
-  CHECK(lists.counts[0] == 0 && lists.counts[1] == 0 && world.place == place);
+  CHECK(lists.counts[0] == 0 && lists.counts[1] == 0 && world.location == location);
   for (auto const slot : slots) {
     CHECK((world.owners[size_t(cached_row(world.tier(), slot))] & kNewFrame) == 0);
     world.new_rows.erase(slot);
@@ -401,7 +401,7 @@ void run_on_rubbish(Shape const& shape, uint64_t seed) {
     }
   };
   for (int i = 0; i < 4; ++i) {
-    rubbish(world.place);
+    rubbish(world.location);
     rubbish(world.owners);
     auto slots = world.batch(400);
     for (auto& slot : slots) {

@@ -43,7 +43,7 @@ class World {
         owned_(shape.buckets, shape.dim, shape.policy, true),
         num_rows(shape.buckets * shape.frames + shape.spill_rows),
         num_slots(static_cast<int32_t>(shape.buckets * kBucketCapacity)),
-        place(size_t(num_slots), kFreshPlace),
+        location(size_t(num_slots), kFreshLocation),
         owners(size_t(shape.buckets * shape.frames)),
         counters(kNumTierCounters) {
     table = owned_.ref;
@@ -67,7 +67,7 @@ class World {
   }
 
   TierRef tier() {
-    return {place.data(),           owners.data(),
+    return {location.data(),        owners.data(),
             counters.data(),        reinterpret_cast<uint8_t const*>(homes.data()),
             record_bytes_of(table), shape.frames,
             shape.spill_rows};
@@ -78,7 +78,7 @@ class World {
   // What a lookup does that stores a new key.
   void store_key(int32_t slot) {
     *entry_at(table, slot) = {random(), score()};
-    place[size_t(slot)] = kFreshPlace;
+    location[size_t(slot)] = kFreshLocation;
     first_.resize(size_t(num_slots));
     truth_.resize(size_t(num_slots));
     truth_[size_t(slot)] = first_[size_t(slot)] = first_content(slot);
@@ -195,7 +195,7 @@ class World {
   int64_t const num_rows;
   int32_t const num_slots;
   TableRef table;
-  std::vector<uint32_t> place, owners;
+  std::vector<uint32_t> location, owners;
   std::vector<uint64_t> counters;
   std::set<int32_t> new_rows;  // first promoted by the latest promotion that had them
   struct alignas(16) Piece {

@@ -47,7 +47,7 @@ def admitted(coll: jde.Tables, imported: Any) -> set[int]:
 
 
 def counted(coll: jde.Tables, state: Any) -> dict[int, int]:
-    keys, counts = coll.counted(state, "t")
+    keys, counts = coll.admission_counts(state, "t")
     return dict(zip(keys.tolist(), counts.tolist(), strict=True))
 
 
@@ -239,9 +239,9 @@ def test_damaged_counts_are_found(tmp_path):
     ):
         parquet.write_table(pyarrow_table(columns), file)
         with pytest.raises(jde.DamagedFileError, match="t.parquet"):
-            open_tables(folder)[1]["t"].counted()
+            open_tables(folder)[1]["t"].admission_counts()
     file.write_bytes(sound)
-    keys, counts = open_tables(folder)[1]["t"].counted()
+    keys, counts = open_tables(folder)[1]["t"].admission_counts()
     assert dict(zip(keys.tolist(), counts.tolist(), strict=True)) == WAITING
 
 

@@ -23,7 +23,7 @@ def without_sums(path) -> None:
 
 
 def counts_of(coll: jde.Tables, state) -> dict[int, int]:
-    keys, counts = coll.counted(state, "t")
+    keys, counts = coll.admission_counts(state, "t")
     return dict(zip(keys.tolist(), counts.tolist(), strict=True))
 
 

@@ -16,14 +16,14 @@ namespace {
 // What a table has beside its index, and how it was before the call.
 struct Ring {
   int64_t room;
-  Array place, held, notes;
+  Array location, held, notes;
   uint32_t count;  // as the header says
   uint64_t evicted, lookup;
   std::vector<Key> keys;  // of the rows that are held, by slot; else kEmptyKey
 
   Ring(Table const& table, Random& random)
       : room(random.of<int64_t>({1, 3, 40, 300})),
-        place(kS32, {table.slots()}),
+        location(kS32, {table.slots()}),
         held(kS32, {table.slots()}),
         notes(kU32, {1 + room, kDepartureWords}),
         evicted(table.counter(kEvicted)),
@@ -38,7 +38,7 @@ struct Ring {
     count = notes.data<uint32_t>()[kRingCount];
     auto const all_held = random.one_in(4);
     for (int64_t slot = 0; slot < table.slots(); ++slot) {
-      place.data<uint32_t>()[slot] = any(random);
+      location.data<uint32_t>()[slot] = any(random);
       auto const soon = static_cast<uint32_t>(lookup) + static_cast<uint32_t>(random.below(4));
       auto& until = held.data<uint32_t>()[slot];
       until = all_held || random.one_in(4) ? soon : random.one_in(2) ? 0 : any(random);
@@ -122,7 +122,7 @@ Call make_departing_lookup(World& world, Random& random) {
     given.data<uint64_t>()[0] = random.bits() >> random.between(0, 63);
   }
   call.result(kU32, {1, sizeof(Stamp) / 4});
-  for (auto const& array : {table.index, ring.place, ring.held, table.counters}) {
+  for (auto const& array : {table.index, ring.location, ring.held, table.counters}) {
     call.aliased(array);
   }
   if (table.sketch_words > 0) call.aliased(table.sketch);

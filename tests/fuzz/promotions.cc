@@ -82,13 +82,13 @@ struct Lists {
   int64_t arrive() const { return counts.data<int32_t>()[1]; }
 };
 
-// Checks that a frame which a place names has the slot as its owner.
+// Checks that a frame which a location names has the slot as its owner.
 void check_frames(Tier const& tier) {
   for (int64_t slot = 0; slot < tier.slots(); ++slot) {
-    auto const place = tier.place_of(slot);
-    if (place == kHomePlace || place == kFreshPlace) continue;
+    auto const location = tier.location_of(slot);
+    if (location == kHomeLocation || location == kFreshLocation) continue;
     auto const row = tier.frame_of(slot);
-    expect(row >= 0, "a place names a frame, and the frame its owner");
+    expect(row >= 0, "a location names a frame, and the frame its owner");
     expect((tier.owner_word(row) & kTakenFrame) == 0, "no frame is marked after a call");
   }
 }
@@ -114,7 +114,7 @@ void check_lists(Tier const& before, Tier const& after, Lists const& lists,
     expect(after.has(slot) && slots.insert(slot).second, "a slot leaves once, and does not come");
     expect(used.count(slot) == 0, "rows of the batch keep their frames");
     auto const frame = before.frame_of(slot);
-    expect(frame >= 0 && after.place_of(slot) == kHomePlace, "it leaves its frame");
+    expect(frame >= 0 && after.location_of(slot) == kHomeLocation, "it leaves its frame");
     expect((before.owner_word(frame) & kDirtyFrame) != 0, "the frame is newer than home");
     expect(after.has_row(row) && rows.insert(row).second, "a row leaves once");
     expect(row == frame ? comes.count(frame) > 0 : row >= after.first_spill(),
@@ -139,9 +139,9 @@ void check_against(Promoted const& model, Tier const& before, Tier const& after,
   for (int64_t slot = 0; slot < after.slots(); ++slot) {
     auto const found = model.frame_of.find(slot);
     auto const expected = found != model.frame_of.end() ? found->second % after.frames + 1
-                          : model.left.count(slot) > 0  ? kHomePlace
-                                                        : before.place_of(slot);
-    expect(after.place_of(slot) == expected, "the place of each slot");
+                          : model.left.count(slot) > 0  ? kHomeLocation
+                                                        : before.location_of(slot);
+    expect(after.location_of(slot) == expected, "the location of each slot");
   }
   for (int64_t row = 0; row < after.first_spill(); ++row) {
     auto const slot = newcomer.find(row);
@@ -272,8 +272,8 @@ void check_fetched(Tier const& before, Tier const& after, Fetched const& given, 
     expect(after.equals_record(after.first_spill() + i, before.record(slot)), "its record");
   }
   for (int64_t slot = 0; slot < after.slots(); ++slot) {
-    auto const expected = at_home.count(slot) > 0 ? kHomePlace : before.place_of(slot);
-    expect(after.place_of(slot) == expected, "a fetched row is at home, other places stay");
+    auto const expected = at_home.count(slot) > 0 ? kHomeLocation : before.location_of(slot);
+    expect(after.location_of(slot) == expected, "a fetched row is at home, other locations stay");
   }
   auto const changed = model.changed();
   for (int64_t row = 0; row < after.first_spill(); ++row) {

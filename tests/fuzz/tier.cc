@@ -27,7 +27,7 @@ Tier::Tier(Table& of, Random& random)
       sound(random.one_in(2)),
       frames(random.between(1, kMostFrames)),
       spill(random.of<int64_t>({1, 7, 200})),
-      place(kS32, {of.slots()}),
+      location(kS32, {of.slots()}),
       owners(kU32, {of.buckets, frames}),
       values(of.dtype, {first_spill() + spill, of.dim}),
       events(kU32, {of.counter_rows, kNumTierCounters, 2}),
@@ -47,7 +47,7 @@ Tier::Tier(Table& of, Random& random)
 
 Tier Tier::copy() const {
   auto other = *this;
-  for (auto* const array : {&other.place, &other.owners, &other.values, &other.homes}) {
+  for (auto* const array : {&other.location, &other.owners, &other.values, &other.homes}) {
     *array = array->copy();
   }
   for (auto& state : other.states) state = state.copy();
@@ -69,23 +69,23 @@ TableRef Tier::shape() const {
 int64_t Tier::words() const { return record_bytes_of(shape()) / 4; }
 
 void Tier::settle(Random& random) {
-  for (int64_t i = 0; i < place.count(); ++i) {
-    place.data<uint32_t>()[i] = random.one_in(5) ? kFreshPlace : kHomePlace;
+  for (int64_t i = 0; i < location.count(); ++i) {
+    location.data<uint32_t>()[i] = random.one_in(5) ? kFreshLocation : kHomeLocation;
   }
   for (int64_t b = 0; b < table->buckets; ++b) {
     for (int64_t f = 0; f < frames; ++f) {
       auto const owner = static_cast<uint32_t>(random.below(kBucketCapacity));
-      auto& of_owner = place.data<uint32_t>()[b * kBucketCapacity + owner];
+      auto& of_owner = location.data<uint32_t>()[b * kBucketCapacity + owner];
       owners.data<uint32_t>()[b * frames + f] = owner | (random.one_in(2) ? kDirtyFrame : 0);
-      if (of_owner == kHomePlace) of_owner = static_cast<uint32_t>(f) + 1;
+      if (of_owner == kHomeLocation) of_owner = static_cast<uint32_t>(f) + 1;
     }
   }
 }
 
 void Tier::damage(Random& random) {
-  for (int64_t i = 0; i < place.count(); ++i) {
+  for (int64_t i = 0; i < location.count(); ++i) {
     auto const any = random.one_in(2) ? random.hostile() : random.below(frames + 2);
-    place.data<int32_t>()[i] = static_cast<int32_t>(any);
+    location.data<int32_t>()[i] = static_cast<int32_t>(any);
   }
   for (int64_t i = 0; i < owners.count(); ++i) {
     owners.data<uint32_t>()[i] = static_cast<uint32_t>(random.bits());
@@ -129,7 +129,7 @@ void Tier::add(Call& call, bool index, bool with_states, bool changes, bool with
   };
   if (index) call.operands.push_back(table->index);
   counts ? call.aliased(counters) : call.operands.push_back(counters);
-  next(place);
+  next(location);
   next(owners);
   next(values);
   for (auto const& state : states) {

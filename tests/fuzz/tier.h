@@ -19,7 +19,7 @@ struct Tier {
   Table* table;
   bool sound;
   int64_t frames, spill;
-  Array place, owners, values, events, homes, counters;
+  Array location, owners, values, events, homes, counters;
   std::vector<Array> states;
 
   Tier(Table& of, Random& random);
@@ -27,7 +27,7 @@ struct Tier {
   // The same numbers in memory of its own: what a call has not changed.
   Tier copy() const;
 
-  int64_t slots() const { return place.count(); }
+  int64_t slots() const { return location.count(); }
   int64_t first_spill() const { return table->buckets * frames; }
   int64_t rows() const { return values.dims[0]; }
   bool has(int64_t slot) const { return slot >= 0 && slot < slots(); }
@@ -35,14 +35,14 @@ struct Tier {
   int64_t words() const;
   TableRef shape() const;
 
-  uint32_t place_of(int64_t slot) const { return place.data<uint32_t>()[slot]; }
+  uint32_t location_of(int64_t slot) const { return location.data<uint32_t>()[slot]; }
   uint32_t owner_word(int64_t row) const { return owners.data<uint32_t>()[row]; }
-  bool is_fresh(int64_t slot) const { return place_of(slot) == kFreshPlace; }
+  bool is_fresh(int64_t slot) const { return location_of(slot) == kFreshLocation; }
   uint64_t event(TierCounter which) const { return events.data<uint64_t>()[which]; }
 
-  // Returns the row of the frame that a place names and that names the slot, or -1.
+  // Returns the row of the frame that a location names and that names the slot, or -1.
   int64_t frame_at(int64_t slot, uint32_t named) const;
-  int64_t frame_of(int64_t slot) const { return frame_at(slot, place_of(slot)); }
+  int64_t frame_of(int64_t slot) const { return frame_at(slot, location_of(slot)); }
 
   // Are a row and its states those of a row of another tier of this shape?
   bool equals(int64_t row, Tier const& other, int64_t its) const;

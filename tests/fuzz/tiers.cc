@@ -307,7 +307,7 @@ Call make_depart(World& world, Random& random) {
   for (uint32_t i = 0; i < room; ++i) {
     auto& note = *departure_at(ring, i);
     if (random.one_in(2)) note.slot = static_cast<int32_t>(random.below(tier.slots()));
-    note.place = random.one_in(2) ? kHomePlace : static_cast<uint32_t>(random.below(70));
+    note.location = random.one_in(2) ? kHomeLocation : static_cast<uint32_t>(random.below(70));
   }
   auto const count = std::min<uint32_t>(ring[kRingCount], static_cast<uint32_t>(room));
   auto const copied = std::min(ring[kRingCopied], count);
@@ -324,9 +324,9 @@ Call make_depart(World& world, Random& random) {
         expect(record[0] == 0xff && record[bytes - 1] == 0xff, "another record stays");
       } else if (note.slot < 0 || note.slot >= tier.slots()) {
         for (size_t byte = 0; byte < bytes; ++byte) expect(record[byte] == 0, "no row is zeros");
-      } else if (auto const row = tier.frame_at(note.slot, note.place); row >= 0) {
+      } else if (auto const row = tier.frame_at(note.slot, note.location); row >= 0) {
         expect(tier.equals_record(row, record), "a row from its frame");
-      } else if (note.place != kFreshPlace) {
+      } else if (note.location != kFreshLocation) {
         expect(memcmp(record, tier.record(note.slot), bytes) == 0, "a row from home");
       }
     }

@@ -117,7 +117,7 @@ def test_as_tables_that_were_large_from_the_start(devices, ahead):
 # The strict modes of the other tests are contexts of their thread, see Grower.
 @jax.numpy_dtype_promotion("standard")
 @jax.numpy_rank_promotion("allow")
-@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("devices", [1, pytest.param(8, marks=pytest.mark.slow)])
 def test_the_next_step_is_compiled_on_another_thread(
     compilations, devices, monkeypatch
 ):

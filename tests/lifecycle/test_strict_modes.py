@@ -74,7 +74,7 @@ def live(coll: jde.Tables) -> dict[str, Any]:
     _, _, state = coll.lookup(state, ids, insert=False, touch=False)
     state = coll.erase(state, {"step": ids["step"][:3]})
     results["removed"] = coll.take_removed(state, "step")[0]
-    results["waiting"] = coll.counted(state, "exact")
+    results["waiting"] = coll.admission_counts(state, "exact")
     state = coll.set_score(state, {"step": 100})
     coll, state = coll.grow(state, {"sketch": 1024})
     results["stats"] = coll.stats_async(state).result()

@@ -345,6 +345,7 @@ def test_a_train_step_under_jax_jit():
     assert any("are lost" in m for m in said(jax.jit(update), model, optimizer, IDS))
 
 
+@pytest.mark.slow
 def test_what_loses_nothing_says_nothing():
     model = Small()
     assert not said(jax.jit(lambda m, ids: (m(ids), m)), model, IDS)

@@ -35,7 +35,7 @@ def place(devices: int | None) -> dict[str, Any]:
 
 def counted(twins: Twins, name: str = "t") -> dict[int, int]:
     """The counts in the arrays, by key."""
-    ids, counts = twins.coll.counted(twins.state, name)
+    ids, counts = twins.coll.admission_counts(twins.state, name)
     assert ids.dtype == np.int64 and counts.dtype == np.uint32
     assert (np.diff(ids) > 0).all()
     return dict(zip(ids.tolist(), counts.tolist(), strict=True))
@@ -166,7 +166,7 @@ def test_shared_arrays_and_clear(platform, counts):
     assert counted(twins, "t") == expected(twins, "t")
     assert counted(twins, "u") == expected(twins, "u") != {}
     with pytest.raises(ValueError, match="does not count ids by key"):
-        twins.coll.counted(twins.state, "v")
+        twins.coll.admission_counts(twins.state, "v")
     twins.check()
 
 
@@ -261,7 +261,9 @@ def test_keys_move_into_a_table_of_another_capacity(tmp_path):
         other = jde.Tables([config(Frequency(3, ROOMY), capacity=capacity)])
         again = jde.checkpoint.restore(tmp_path, other.init(0), tables=other)
         for old, new in zip(
-            small.counted(state, "t"), other.counted(again.tree, "t"), strict=True
+            small.admission_counts(state, "t"),
+            other.admission_counts(again.tree, "t"),
+            strict=True,
         ):
             np.testing.assert_array_equal(old, new)
 

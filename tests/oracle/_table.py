@@ -250,7 +250,7 @@ class ReferenceTable:
     ) -> list[int]:
         """Lists keys in order of eviction: lowest score, then smallest key.
 
-        Of given scores that are equal, the row that was used longest ago goes first.
+        Of custom scores that are equal, the row that was used longest ago goes first.
         """
         if self.config.on_full not in ("evict", "evict_or_error", "compete"):
             return []

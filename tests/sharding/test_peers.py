@@ -19,7 +19,9 @@ from jax_dynemb._src import ffi, ops
 from jax_dynemb._src.engines.hash.layouts.peers import grouped
 from meshes import mesh_of
 
-FACTORS = [(None, "rows"), (0.5, "rows"), (0.5, "sums"), (0.1, "auto"), (8.0, "rows")]
+_QUICK = [(0.5, "rows"), (0.5, "sums")]  # with further rounds
+_OTHERS = [(None, "rows"), (0.1, "auto"), (8.0, "rows")]
+FACTORS = [*_QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in _OTHERS)]
 
 
 @pytest.fixture(params=["emulated", pytest.param("gpus", marks=pytest.mark.multigpu)])

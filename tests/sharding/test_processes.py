@@ -62,6 +62,7 @@ def job_set(number: int, processes: int, port: int) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", [slurm, open_mpi, job_set])
 def test_processes_of_a_launcher_find_each_other(launcher):
     script = Path(__file__).with_name("who_is_there.py")

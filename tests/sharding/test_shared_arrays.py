@@ -126,7 +126,7 @@ def life(coll: jde.Tables) -> tuple[jde.Tables, Any, list[Any]]:
     seen += [dict(rows), dict(per_weight)]
     state = coll.apply_gradients(state, residual, d_rows)
     for name in ("counts", "more"):
-        counted, counts = coll.counted(state, name)
+        counted, counts = coll.admission_counts(state, name)
         order = np.argsort(counted)
         seen.append({"keys": counted[order], "counts": counts[order]})
     return coll, state, seen
@@ -192,6 +192,7 @@ def test_every_operation(devices, pooled):
     assert stats["refuses/refused"] > 0 and stats["sums/lost_updates"] == 0
 
 
+@pytest.mark.slow
 def test_only_the_tables_of_a_call_move():
     coll = jde.Tables(tables(), mesh=mesh_of(2))
     state, _ = trained(coll)
@@ -254,6 +255,7 @@ def test_a_residual_of_another_run_is_refused_by_table():
     assert_same_rows(export(coll, state, "rows"), before)  # nothing is trained
 
 
+@pytest.mark.slow
 def test_inside_of_a_shard_map():
     configs = [dataclasses.replace(t, pooling=None) for t in tables()[:6:2]]
     coll, mesh = jde.Tables(configs, mesh=mesh_of(4)), mesh_of(4)

@@ -115,7 +115,7 @@ def test_a_touch_moves_no_row_between_homes():
     kept = jax.device_get(state["step"])
     *_, state = jax.jit(lambda s: coll.find(s, batch(0), touch=True))(state)
     new = jax.device_get(state["step"])
-    np.testing.assert_array_equal(new.tier.place, kept.tier.place)
+    np.testing.assert_array_equal(new.tier.location, kept.tier.location)
     np.testing.assert_array_equal(new.tier.owners, kept.tier.owners)
     np.testing.assert_array_equal(new.tier.counters, kept.tier.counters)
     assert (new.index != kept.index).any()

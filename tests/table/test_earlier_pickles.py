@@ -82,3 +82,10 @@ def test_a_state_trains_on():
         state = coll.apply_gradients(state, residual, rows)
     assert coll.stats(state)["t/step"] == 1 + 3
     assert coll.stats(state)["t/lost_updates"] == 0
+
+
+def test_a_tier_says_where_rows_lie():
+    """Its ``location`` had another name."""
+    (tier,) = loaded("tier")
+    np.testing.assert_array_equal(tier.location, [0, 1, 2])
+    np.testing.assert_array_equal(jax.tree.leaves(tier)[0], [0, 1, 2])

@@ -145,7 +145,7 @@ OLD_CALLS = {
     "export_delta": lambda coll, state: coll.export_delta(state),
     "apply_delta": lambda coll, state: coll.apply_delta(state, "a", []),
     "take_removed": lambda coll, state: coll.take_removed(state, "logged"),
-    "counted": lambda coll, state: coll.counted(state, "counts"),
+    "admission_counts": lambda coll, state: coll.admission_counts(state, "counts"),
     "erase_where": lambda coll, state: coll.erase_where(
         state, {"a": Rule(unused_for=3)}
     ),

@@ -29,7 +29,7 @@ def damaged(state, place=None, owners=None):
     """The state with other places and owners."""
     tier = state["t"].tier
     if place is not None:
-        tier = dataclasses.replace(tier, place=jnp.asarray(place, jnp.int32))
+        tier = dataclasses.replace(tier, location=jnp.asarray(place, jnp.int32))
     if owners is not None:
         tier = dataclasses.replace(tier, owners=jnp.asarray(owners, jnp.uint32))
     return {"t": dataclasses.replace(state["t"], tier=tier)}
@@ -64,7 +64,7 @@ def test_damaged_arrays_are_harmless(platform, place, owners):
     word = OWNERS[owners]
     state = damaged(
         state,
-        PLACES[place](tier.place.shape[0]).astype(np.int32),
+        PLACES[place](tier.location.shape[0]).astype(np.int32),
         None if word is None else np.full(tier.owners.shape, word, np.uint32),
     )
     before = COLL.stats(state)

@@ -46,7 +46,7 @@ class TierReader {
   }
 
   void places(bool changes) {
-    tier_.place = data<uint32_t>(next(BufferRule::kPlace, changes));
+    tier_.location = data<uint32_t>(next(BufferRule::kLocation, changes));
     owners(changes);
   }
 

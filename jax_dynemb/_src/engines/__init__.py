@@ -12,6 +12,6 @@ from jax_dynemb._src.engines.engine import States as States
 from jax_dynemb._src.engines.flags import TOUCHING as TOUCHING
 from jax_dynemb._src.engines.flags import TRAINING as TRAINING
 from jax_dynemb._src.engines.flags import LookupFlags as LookupFlags
-from jax_dynemb._src.engines.given import Given as Given
 from jax_dynemb._src.engines.routed import Routed as Routed
+from jax_dynemb._src.engines.score_inputs import ScoreInputs as ScoreInputs
 from jax_dynemb._src.engines.stats_future import StatsFuture as StatsFuture

@@ -7,7 +7,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -28,7 +27,6 @@ class AnyConfig(Protocol):
         ...
 
 
-T = TypeVar("T")
 C = TypeVar("C", bound=AnyConfig)
 
 
@@ -115,10 +113,6 @@ class Catalog(Generic[C]):
                 f"features are {list(self.tables[feature].feature_names)}."
             )
         raise ValueError(_unknown("Feature", feature, self.features))
-
-    def in_order(self, by_feature: Mapping[str, T]) -> OrderedDict[str, T]:
-        """Sorts values by feature into the order of the configs."""
-        return OrderedDict((f, by_feature[f]) for f in self.features if f in by_feature)
 
 
 def _check_unique(what: str, names: list[str]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from jax_dynemb._src.engines.catalog import Catalog
 from jax_dynemb._src.engines.flags import TOUCHING, TRAINING, LookupFlags
-from jax_dynemb._src.engines.given import Given
+from jax_dynemb._src.engines.score_inputs import ScoreInputs
 from jax_dynemb._src.engines.stats_future import StatsFuture
 from jax_dynemb._src.ops import TableState
 
@@ -111,14 +111,14 @@ class LookupEngine(Protocol):
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        given: Given,
+        score_inputs: ScoreInputs,
         sent: Any = None,
         flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], Any, States]:
         """Returns rows, inserts unseen ids.
 
-        ``given`` moves scores; ``sent`` is what ``route`` returned for this batch, if
-        it was called.
+        ``score_inputs`` moves scores; ``sent`` is what ``route`` returned for this
+        batch, if it was called.
         """
         ...
 
@@ -126,7 +126,7 @@ class LookupEngine(Protocol):
         self,
         state: States,
         ids: Mapping[str, Any],
-        given: Given,
+        score_inputs: ScoreInputs,
         flags: LookupFlags = TOUCHING,
     ) -> States:
         """Gives the rows that are there the score of a use now."""

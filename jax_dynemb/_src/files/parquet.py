@@ -65,8 +65,8 @@ def write_parquet(path: Path, tables: Mapping[str, StoredTable]) -> None:
                         pyarrow.Table.from_arrays(columns, schema=schema)
                     )
                     advance(len(chunk.keys))
-            if table.counted is not None:
-                _write_counts(draft / _COUNTS / target.name, *table.counted())
+            if table.admission_counts is not None:
+                _write_counts(draft / _COUNTS / target.name, *table.admission_counts())
         write_side_file(draft)
 
 
@@ -160,7 +160,7 @@ def read_parquet(path: Path) -> StoredTable:
     schema = Schema(path.stem, size, optimizer={"kind": ""}, states=states)
     counts = path.parent / _COUNTS / path.name
     counted = functools.partial(_read_counts, counts) if counts.exists() else None
-    return StoredTable(schema, rows, {}, chunks, index, counted=counted)
+    return StoredTable(schema, rows, {}, chunks, index, admission_counts=counted)
 
 
 def _read_counts(path: Path) -> tuple[np.ndarray, np.ndarray]:

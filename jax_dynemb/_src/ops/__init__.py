@@ -3,8 +3,10 @@
 """One Python function around one FFI call, for every operation of core/."""
 
 from jax_dynemb._src.ops.bucket_rows import bucket_rows as bucket_rows
+from jax_dynemb._src.ops.bucket_rows import (
+    custom_scores_of_index as custom_scores_of_index,
+)
 from jax_dynemb._src.ops.bucket_rows import fullest_buckets as fullest_buckets
-from jax_dynemb._src.ops.bucket_rows import given_of_index as given_of_index
 from jax_dynemb._src.ops.bucket_rows import keys_of_index as keys_of_index
 from jax_dynemb._src.ops.bucket_rows import scores_of_index as scores_of_index
 from jax_dynemb._src.ops.departed import evicts_nothing as evicts_nothing
@@ -30,11 +32,11 @@ from jax_dynemb._src.ops.keys import is_padding as is_padding
 from jax_dynemb._src.ops.keys import is_reserved as is_reserved
 from jax_dynemb._src.ops.keys import owner_of as owner_of
 from jax_dynemb._src.ops.keys import padding as padding
+from jax_dynemb._src.ops.layout import KERNEL_POOLINGS as KERNEL_POOLINGS
 from jax_dynemb._src.ops.layout import FeatureInput as FeatureInput
 from jax_dynemb._src.ops.layout import FeatureLayout as FeatureLayout
 from jax_dynemb._src.ops.layout import id_array as id_array
 from jax_dynemb._src.ops.layout import join_uses as join_uses
-from jax_dynemb._src.ops.layout import kernel_pooling as kernel_pooling
 from jax_dynemb._src.ops.layout import one_row_each as one_row_each
 from jax_dynemb._src.ops.layout import prepare as prepare
 from jax_dynemb._src.ops.layout import slots_only as slots_only

@@ -39,10 +39,10 @@ def scores_of_index(
     return _words_of_entries(index, "scores_word")
 
 
-def given_of_index(
+def custom_scores_of_index(
     index: UInt32[Array, "buckets words"],
 ) -> tuple[UInt32[Array, "buckets 128"], UInt32[Array, "buckets 128"]]:
-    """Returns the same of the given scores of a customized table (core/given.h)."""
+    """Returns the same of the scores of a customized table (core/custom_score.h)."""
     given = index[:, _ffi.constants()["bucket_words"] :]
     return given[:, 0::2], given[:, 1::2]
 

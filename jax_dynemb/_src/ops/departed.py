@@ -16,7 +16,7 @@ from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.ops.call import Call
 from jax_dynemb._src.ops.state import TableState, check_state
 from jax_dynemb._src.ops.tier_state import Ring, ring_of
-from jax_dynemb._src.ops.tiers import counted, state_arrays, tier_of
+from jax_dynemb._src.ops.tiers import add_to_counter, state_arrays, tier_of
 from jax_dynemb._src.spec import TableSpec
 
 
@@ -55,7 +55,7 @@ def hold(
     until = jax.lax.bitcast_convert_type(until, jnp.int32)
     held = tier.held.at[there].set(until, mode="drop")
     new = dataclasses.replace(tier, held=held)
-    new = counted(new, "held", jnp.sum(slots >= 0, dtype=jnp.uint32))
+    new = add_to_counter(new, "held", jnp.sum(slots >= 0, dtype=jnp.uint32))
     return dataclasses.replace(state, tier=new)
 
 

@@ -83,9 +83,8 @@ class FeatureLayout:
         return math.prod(self.rows_shape)
 
 
-def kernel_pooling(pooling: str | None) -> str:
-    """Names the pooling of a call; "sqrtn" is a sum whose weights were divided."""
-    return {None: "none", "sqrtn": "sum"}.get(pooling, str(pooling))
+# The pooling of a call, by that of a table: "sqrtn" is a sum with divided weights.
+KERNEL_POOLINGS = {None: "none", "sum": "sum", "mean": "mean", "sqrtn": "sum"}
 
 
 def one_row_each(
@@ -114,12 +113,16 @@ class FeatureInput:
 
 
 def slots_only(
-    layout: FeatureLayout, given: FeatureInput
+    layout: FeatureLayout, feature_input: FeatureInput
 ) -> tuple[FeatureLayout, FeatureInput]:
     """The ids of a feature, for a call that returns no rows."""
     alone = one_row_each(layout.feature, layout.table, layout.num_ids, "no_rows")
     return alone, FeatureInput(
-        given.ids, None, None, uses=given.uses, shared=given.shared
+        feature_input.ids,
+        None,
+        None,
+        uses=feature_input.uses,
+        shared=feature_input.shared,
     )
 
 
@@ -140,7 +143,7 @@ def prepare(
     if bag_size == 0:
         array, shape, bag_size = _one_padding_each(array, rows_shape)
     flat = array.reshape(math.prod(shape), *array.shape[len(shape) :])
-    named = feature, config.name, kernel_pooling(config.pooling)
+    named = feature, config.name, KERNEL_POOLINGS[config.pooling]
     shapes = given_shape, shape, rows_shape
     layout = FeatureLayout(*named, *shapes, bag_size, weights is not None)
     factors = None if weights is None else _flat_weights(layout, weights)
@@ -161,7 +164,7 @@ def _prepare_jagged(
     pooled = config.pooling is not None
     rows_shape = (offsets.shape[0] - 1,) if pooled else shape
     bag_size = 0 if pooled else 1
-    named = feature, config.name, kernel_pooling(config.pooling)
+    named = feature, config.name, KERNEL_POOLINGS[config.pooling]
     shapes = shape, shape, rows_shape
     layout = FeatureLayout(*named, *shapes, bag_size, weights is not None)
     flat_weights = None if weights is None else _flat_weights(layout, weights)
@@ -243,7 +246,7 @@ def _flat_weights(layout: FeatureLayout, weights: Any) -> jax.Array:
 def with_uses(
     strategy: ScoreStrategy | str,
     layout: FeatureLayout,
-    given: FeatureInput,
+    feature_input: FeatureInput,
     counts: Any,
     scores: Any,
     of_table: jax.Array,
@@ -253,10 +256,12 @@ def with_uses(
     Ids without a score have ``of_table``, uint32[2].
     """
     if counts is None and scores is None:
-        return given
+        return feature_input
     uses = _flat(layout, "counts", counts)
     words = None if scores is None else [_flat(layout, "scores", x) for x in scores]
-    return dataclasses.replace(given, uses=join_uses(strategy, uses, words, of_table))
+    return dataclasses.replace(
+        feature_input, uses=join_uses(strategy, uses, words, of_table)
+    )
 
 
 def join_uses(

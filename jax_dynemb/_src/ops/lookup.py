@@ -67,9 +67,9 @@ class _CallBatch:
         """The call, with its attributes."""
         rows = [
             feature_fields(layout, self.configs)
-            | {"has_uses": int(given.uses is not None)}
+            | {"has_uses": int(feature_input.uses is not None)}
             | where
-            for (layout, given), where in zip(
+            for (layout, feature_input), where in zip(
                 self.inputs, self.arrays.fields(self.views), strict=True
             )
         ]
@@ -84,10 +84,12 @@ class _CallBatch:
         configs = {table.name: table for table in self.configs}
         used, shared = set[int](), self.shared
         pairs = zip(self.inputs, self.views, strict=True)
-        for f, ((layout, given), where) in enumerate(pairs):
+        for f, ((layout, feature_input), where) in enumerate(pairs):
             config = configs[layout.table]
-            ids = shared.operand(f, given.ids) if shared else given.ids
-            call.operand(ids, given.offsets, given.weights, given.uses)
+            ids = shared.operand(f, feature_input.ids) if shared else feature_input.ids
+            call.operand(
+                ids, feature_input.offsets, feature_input.weights, feature_input.uses
+            )
             if where is not None:
                 self.arrays.add_result(call, used, where)
             elif layout.pooling != "no_rows":
@@ -171,7 +173,10 @@ def find(
     Each feature gets "rows" as in ``lookup``, "found" uint8[num_ids] and "slots"
     int32[num_ids]. A program that also changes the returned states waits for the reads.
     """
-    inputs = [(lay, dataclasses.replace(given, uses=None)) for lay, given in inputs]
+    inputs = [
+        (lay, dataclasses.replace(feature_input, uses=None))
+        for lay, feature_input in inputs
+    ]
     if any([table.tier is not None for table in tables]):
         return find_tiered(find, tables, states, inputs, views)
     arrays, views = arrays or RowBuffers(), views or [None] * len(inputs)
@@ -240,9 +245,11 @@ def _batches(
     for some, features in call_batches(tables, table_of, wave_of):
         own, mine = [tables[i] for i in some], [inputs[i] for i in features]
         here, shared = [views[i] for i in features], None
-        if any([given.shared is not None for _, given in mine]):
-            whole = [given.shared for _, given in mine]
-            shared = SharedArray(whole, [given.ids for _, given in mine])
+        if any([feature_input.shared is not None for _, feature_input in mine]):
+            whole = [feature_input.shared for _, feature_input in mine]
+            shared = SharedArray(
+                whole, [feature_input.ids for _, feature_input in mine]
+            )
         yield _CallBatch(some, features, own, mine, here, arrays, shared)
 
 

@@ -134,8 +134,11 @@ def copied_batch(
     # The highest bit of a 64-bit count: 0, but XLA does not know that, so it copies.
     nothing = states[tiered[0].state_name].counters[lookups] >> 31
     return [
-        (layout, dataclasses.replace(given, ids=_copied(given.ids, nothing)))
-        for layout, given in inputs
+        (
+            layout,
+            dataclasses.replace(feature_input, ids=_copied(feature_input.ids, nothing)),
+        )
+        for layout, feature_input in inputs
     ]
 
 

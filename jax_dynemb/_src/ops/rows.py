@@ -14,7 +14,7 @@ import numpy as np
 
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.kept_jit import kept_jit
-from jax_dynemb._src.ops.bucket_rows import given_of_index, scores_of_index
+from jax_dynemb._src.ops.bucket_rows import custom_scores_of_index, scores_of_index
 from jax_dynemb._src.ops.call import OF_REMOVAL, Call
 from jax_dynemb._src.ops.row_keys import keys_of_slots, with_index_of, with_row_keys
 from jax_dynemb._src.ops.state import TableState
@@ -108,7 +108,7 @@ def _gather_tiered(
     else:
         rows = {"values": values.astype(jnp.float32), **states}
     buckets = state.index[jnp.where(is_live, slots, 0) // 128]
-    of_index = given_of_index if table.has_given_scores else scores_of_index
+    of_index = custom_scores_of_index if table.has_custom_scores else scores_of_index
     low, high = of_index(buckets)
     column = (jnp.where(is_live, slots, 0) % 128)[:, None]
     words = [jnp.take_along_axis(x, column, axis=1) for x in (low, high)]

@@ -51,7 +51,7 @@ class TableState(Shown):
 
     Attributes:
       index: uint32[num_buckets, 544]; a bucket is 128 digests (bytes, 0 = empty), 128
-        keys and 128 scores (64 bits each). Of a customized table 128 given scores
+        keys and 128 scores (64 bits each). Of a customized table 128 custom scores
         follow, uint32[num_buckets, 800].
       values: param_dtype[num_slots, dim], the rows. Packed ones (``row_format``) are
         uint8[num_slots, bytes of a row].

@@ -223,12 +223,17 @@ class _TierSplit:
             # What a later change waits for: counters that a lookup returns, or `done`
             # of a find, whose tables need not be donated.
             (call.read if serves else call.update)(state.counters)
-            call.read(tier.place, tier.owners, state.values, tier.homes)
+            call.read(tier.location, tier.owners, state.values, tier.homes)
         dims = {table.name: (table.dim, table.dtype) for table in tables}
         used: set[int] = set()
         for i, where in zip(own, views, strict=True):
-            layout, given = self.given[i]
-            call.operand(given.ids, given.offsets, given.weights, outputs[i]["slots"])
+            layout, feature_input = self.given[i]
+            call.operand(
+                feature_input.ids,
+                feature_input.offsets,
+                feature_input.weights,
+                outputs[i]["slots"],
+            )
             if where is None:
                 dim, dtype = dims[layout.table]
                 call.result((layout.num_bags, dim), dtype)

@@ -26,7 +26,7 @@ def gather_rows(
     call.read(
         state.index,
         state.counters,
-        tier.place,
+        tier.location,
         tier.owners,
         state.values,
         *state_arrays(table, state),

@@ -36,7 +36,7 @@ class Ring:
     """Rows that were evicted from a table above a store (core/departures.h)."""
 
     # uint32[1 + n, 8]: how many there are and how many have their records; then key,
-    # score, slot and place of each row.
+    # score, slot and location of each row.
     notes: UInt32[Array, "notes 8"]
     # uint32[n, words]: the row and its states, as a home record has them.
     records: UInt32[Array, "rows words"]
@@ -44,7 +44,7 @@ class Ring:
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["place", "owners", "homes", "counters", "held", "departed"],
+    data_fields=["location", "owners", "homes", "counters", "held", "departed"],
     meta_fields=[],
 )
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class TierState:
     """Where the rows of a tiered table lie."""
 
     # int32[slots]: 0 at home, the number of a frame counted from 1, or fresh.
-    place: Int32[Array, " slots"]
+    location: Int32[Array, " slots"]
     # uint32[buckets, frames]: the slot in the bucket that owns the frame, and whether
     # the frame is newer than the home record.
     owners: UInt32[Array, "buckets frames"]
@@ -65,9 +65,14 @@ class TierState:
     held: Int32[Array, " slots"] | None = None
     departed: Ring | None = None  # evicted rows; None without a store
 
+    def __setstate__(self, fields: dict[str, Any]) -> None:
+        """Takes a pickle, of before ``location`` had this name too."""
+        for name, value in fields.items():
+            object.__setattr__(self, "location" if name == "place" else name, value)
+
 
 @dataclasses.dataclass(frozen=True)
-class _Places(TableOptimizer):
+class _Locations(TableOptimizer):
     """Stands in an index part in place of optimizer states."""
 
     holds: bool  # whether rows may be held
@@ -76,9 +81,9 @@ class _Places(TableOptimizer):
     def states(self, dim: int) -> dict[str, StateSpec]:
         """Returns the states; their initial values say fresh, and not held."""
         del dim
-        places = {"place": StateSpec((), 1.0, "int32")}
+        locations = {"location": StateSpec((), 1.0, "int32")}
         held = {"held": StateSpec((), 0.0, "int32")} if self.holds else {}
-        return places | held
+        return locations | held
 
 
 def index_part(table: TableSpec) -> TableSpec:
@@ -87,7 +92,7 @@ def index_part(table: TableSpec) -> TableSpec:
         table,
         part="index",
         tier=None,
-        optimizer=_Places(table.ring_rows > 0),
+        optimizer=_Locations(table.ring_rows > 0),
         initializer=Given(),
         eval_initializer=Given(),
     )
@@ -126,7 +131,7 @@ def empty_tier(table: TableSpec) -> TierState:
     }
     ring = [arrays.get(f"departed {name}") for name in ("notes", "records")]
     return TierState(
-        place=arrays["place"],
+        location=arrays["location"],
         owners=arrays["owners"],
         homes=None,  # pyright: ignore[reportArgumentType]
         counters=arrays["tier counters"],
@@ -154,11 +159,11 @@ def with_homes(table: TableSpec, state: Any) -> Any:
     """
     if table.tier is None or state.tier.homes is not None:
         return state
-    shape = (state.tier.place.shape[0], table.record_words)
-    if isinstance(state.tier.place, Tracer):
+    shape = (state.tier.location.shape[0], table.record_words)
+    if isinstance(state.tier.location, Tracer):
         homes = jax.device_put(jnp.zeros(shape, jnp.uint32), jax.memory.Space.Host)
     else:
-        where = state.tier.place.sharding.with_memory_kind("pinned_host")
+        where = state.tier.location.sharding.with_memory_kind("pinned_host")
         homes = _zeros_on_host(table.name, shape, where)
     tier = dataclasses.replace(state.tier, homes=homes)
     return dataclasses.replace(state, tier=tier)
@@ -186,7 +191,7 @@ def expected_tier(table: TableSpec) -> dict[str, Any]:
     """Shapes and dtypes of the arrays of a shard, by name."""
     names = _ffi.constants()["tier_counters"]
     arrays: dict[str, Any] = {
-        "place": ((table.local_slots,), "int32"),
+        "location": ((table.local_slots,), "int32"),
         "owners": ((table.local_buckets, table.frames), "uint32"),
         "homes": ((table.local_slots, table.record_words), "uint32"),
         "tier counters": ((table.counter_rows, len(names), 2), "uint32"),
@@ -201,7 +206,7 @@ def expected_tier(table: TableSpec) -> dict[str, Any]:
 
 def given_tier(tier: TierState) -> dict[str, jax.Array]:
     """The arrays of a tier under the names of ``expected_tier``."""
-    arrays = {"place": tier.place, "owners": tier.owners, "homes": tier.homes}
+    arrays = {"location": tier.location, "owners": tier.owners, "homes": tier.homes}
     arrays["tier counters"] = tier.counters
     if tier.held is not None:
         arrays["held"] = tier.held

@@ -49,17 +49,17 @@ def tier_of(state: TableState) -> TierState:
 def index_state(state: TableState) -> TableState:
     """The arrays of the index part: places stand for optimizer states."""
     tier = tier_of(state)
-    places = {"place": tier.place}
+    locations = {"location": tier.location}
     if tier.held is not None:
-        places["held"] = tier.held
-    return dataclasses.replace(state, optimizer=places)
+        locations["held"] = tier.held
+    return dataclasses.replace(state, optimizer=locations)
 
 
 def with_index(state: TableState, index: TableState) -> TableState:
     """Joins the whole state after a call on its index part."""
-    places = index.optimizer
+    locations = index.optimizer
     tier = dataclasses.replace(
-        tier_of(index), place=places["place"], held=places.get("held")
+        tier_of(index), location=locations["location"], held=locations.get("held")
     )
     return dataclasses.replace(index, optimizer=state.optimizer, tier=tier)
 
@@ -247,11 +247,11 @@ def _newer_rows(table: TableSpec, state: TableState) -> tuple[TableState, Moves]
     bucket = jnp.arange(table.local_buckets, dtype=jnp.int32)[:, None]
     slots = bucket * capacity + in_bucket
     frame = jnp.arange(1, table.frames + 1, dtype=jnp.int32)
-    leaves = (tier.place[slots] == frame[None]) & ((tier.owners & dirty) != 0)
+    leaves = (tier.location[slots] == frame[None]) & ((tier.owners & dirty) != 0)
     slots = jnp.where(leaves, slots, -1).reshape(-1)
     rows = jnp.arange(slots.shape[0], dtype=jnp.int32)
     new = dataclasses.replace(tier, owners=tier.owners & ~dirty)
-    new = counted(new, "written_back", jnp.sum(leaves))
+    new = add_to_counter(new, "written_back", jnp.sum(leaves))
     # Calls before this one read homes, and their results are counters: without these
     # XLA would not know that the calls come first, and copy the homes.
     later = _top_bit(state.counters, "counters", "lookups")
@@ -302,7 +302,7 @@ def _add_moved(call: Call, table: TableSpec, state: TableState) -> None:
     tier = tier_of(state)
     call.read(state.index, state.counters)
     call.update(
-        tier.place,
+        tier.location,
         tier.owners,
         state.values,
         *state_arrays(table, state),
@@ -312,10 +312,10 @@ def _add_moved(call: Call, table: TableSpec, state: TableState) -> None:
 
 
 def _take_moved(results: Any, table: TableSpec, state: TableState) -> TableState:
-    place, owners, values = next(results), next(results), next(results)
+    location, owners, values = next(results), next(results), next(results)
     states = {name: next(results) for name in table.states}
     tier = dataclasses.replace(
-        tier_of(state), place=place, owners=owners, counters=next(results)
+        tier_of(state), location=location, owners=owners, counters=next(results)
     )
     return dataclasses.replace(state, values=values, optimizer=states, tier=tier)
 
@@ -367,7 +367,7 @@ def take_rows(
     return dataclasses.replace(state, values=values, optimizer=optimizer)
 
 
-def counted(tier: TierState, name: str, events: jax.Array) -> TierState:
+def add_to_counter(tier: TierState, name: str, events: jax.Array) -> TierState:
     """Adds events to a counter of a tier."""
     place = (0, _ffi.code("tier_counters", name))
     words = add_to_words(tier.counters[place], events)

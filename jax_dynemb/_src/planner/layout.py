@@ -31,13 +31,13 @@ class Layout:
     # [devices, 4], of (forward, its exchange, backward, its exchange).
     seconds: np.ndarray
     arrays: int  # bytes of tables on each device, the same on all
-    rooms: int  # bytes of a batch on each device
+    batch_bytes: int  # bytes of a batch on each device
     at_once: float = 1.0  # part of the devices that compute at the same time
 
     @property
     def bytes(self) -> int:
         """Bytes of a device."""
-        return self.arrays + self.rooms
+        return self.arrays + self.batch_bytes
 
     @property
     def slowest(self) -> float:
@@ -122,8 +122,8 @@ def lay_out(
             by_place[least] += np.array([option.owner for option in mine])[:, None]
             arrays += max(option.arrays for option in mine)
     loads += np.sum(common, axis=0) + _shared(chosen.values())
-    rooms = sum(option.rooms for option in chosen.values())
-    return Layout(chosen, where, loads, arrays, rooms, topology.part_at_once)
+    batch_bytes = sum(option.batch_bytes for option in chosen.values())
+    return Layout(chosen, where, loads, arrays, batch_bytes, topology.part_at_once)
 
 
 def _stacked(tables: Sequence[Options], width: int) -> list[Option]:

@@ -49,7 +49,9 @@ class Option:
     width: int  # devices that hold rows of it
     exchange: str  # what travels, "rows" or "sums"; empty if nothing does
     arrays: int  # bytes of its arrays on each of them
-    rooms: int  # bytes of a batch on every device: ids, rows, gradients, exchanges
+    batch_bytes: (
+        int  # bytes of a batch on every device: ids, rows, gradients, exchanges
+    )
     everywhere: Seconds  # seconds on every device, without what strategies share
     owner: Seconds  # seconds besides, on a device that holds rows
     # Bytes of ids, rows and gradients that a device hands to exchanges.
@@ -77,7 +79,7 @@ class Option:
 
     def mean_bytes(self, shards: int) -> float:
         """Computes the bytes of a device, if tables lie evenly."""
-        return self.arrays * self.width / shards + self.rooms
+        return self.arrays * self.width / shards + self.batch_bytes
 
 
 class Options:

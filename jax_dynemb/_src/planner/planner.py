@@ -292,7 +292,7 @@ def _devices(layout: Layout) -> tuple[DeviceLoad, ...]:
         DeviceLoad(
             number,
             layout.arrays,
-            layout.rooms,
+            layout.batch_bytes,
             forward,
             there,
             backward,

@@ -44,7 +44,7 @@ class DeviceLoad:
     Attributes:
       device: its number along the axis.
       table_bytes: of tables and their optimizer states.
-      batch_bytes: of ids, rows, gradients and rooms of exchanges.
+      batch_bytes: of ids, rows, gradients and buffers of exchanges.
       forward_ms: lookups.
       forward_exchange_ms: ids and rows between devices.
       backward_ms: updates.

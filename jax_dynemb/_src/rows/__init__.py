@@ -19,7 +19,7 @@ from jax_dynemb._src.rows.sketch_counts import counter_of as counter_of
 from jax_dynemb._src.rows.sketch_counts import counts_of as counts_of
 from jax_dynemb._src.rows.sketch_counts import resized_sketch as resized_sketch
 from jax_dynemb._src.rows.stored_table import SKETCH_HAS_NO_IDS as SKETCH_HAS_NO_IDS
-from jax_dynemb._src.rows.stored_table import Counted as Counted
+from jax_dynemb._src.rows.stored_table import AdmissionCounts as AdmissionCounts
 from jax_dynemb._src.rows.stored_table import StoredTable as StoredTable
 from jax_dynemb._src.rows.use_counts import PIN as PIN
 from jax_dynemb._src.rows.use_counts import leaving_order as leaving_order

@@ -25,7 +25,7 @@ class Schema:
       key_dtype: "int64" or "int32".
       score_strategy: value of ``jde.ScoreStrategy``; "" if not known.
       lfu_halflife: of ``TableConfig``; 0 where counts do not decay.
-      score_bits: of the given scores of a customized table; 0 in what earlier versions
+      score_bits: of the custom scores of a customized table; 0 in what earlier versions
         wrote: 30 bits, above a clock.
       optimizer: "kind" ("optax" for a transformation, "" if not known) and the
         hyper-parameters of a fused one; a schedule's learning rate is None.

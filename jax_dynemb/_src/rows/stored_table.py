@@ -14,7 +14,7 @@ from jax_dynemb._src.rows.identity import Identity
 from jax_dynemb._src.rows.schema import Schema
 
 # Ids without a row int64[m] and how often they have occurred, int64[m].
-Counted = Callable[[], tuple[np.ndarray, np.ndarray]]
+AdmissionCounts = Callable[[], tuple[np.ndarray, np.ndarray]]
 # Of files that keep counts by id.
 SKETCH_HAS_NO_IDS = (
     "ids without a row are counted in a sketch, which has no ids: their counts are not "
@@ -30,8 +30,8 @@ class StoredTable:
       counters: of the table, by name; empty if the source has none.
       chunks: starts to read; every key comes once.
       index: starts to read keys int64[n] and scores uint64[n] only.
-      counted: reads ids without a row, and their counts; None where the source does
-        not know them.
+      admission_counts: reads ids without a row, and their counts; None where the
+        source does not know them.
       sketch: reads what counts them without their ids, uint32[num_buckets, words], by
         the hash of the schema and in its "counter_bits"; None without one.
       head: of the log of removed keys, see ``Tables.take_removed``; None without one.
@@ -45,5 +45,5 @@ class StoredTable:
     index: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
     head: tuple[int, ...] | None = None
     identity: Identity | None = None
-    counted: Counted | None = None
+    admission_counts: AdmissionCounts | None = None
     sketch: Callable[[], np.ndarray] | None = None

@@ -43,7 +43,7 @@ class Captured:
     Attributes:
       step: what the caller says of the moment.
       time: seconds since 1970.
-      counted: the counters and logs of removed keys of all tables, by arrays; a state
+      counters: the counters and logs of removed keys of all tables, by arrays; a state
         without rows.
       changed: by table, the changed rows of each shard.
       dense: arrays by path, of the same moment.
@@ -52,7 +52,7 @@ class Captured:
 
     step: int
     time: float
-    counted: States
+    counters: States
     changed: Mapping[str, list[ChangedRows]]
     dense: Mapping[str, Any]
     own: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -72,7 +72,7 @@ def capture(
     coll: Tables,
     state: States,
     marks: Mapping[str, Mark],
-    rooms: Mapping[str, int],
+    capacities: Mapping[str, int],
     dtype: str,
     step: int,
     dense: Any,
@@ -83,7 +83,7 @@ def capture(
       coll: the tables.
       state: their state, which the next step may donate.
       marks: by table, where the segment before ended.
-      rooms: by table, rows of the buffers of each shard.
+      capacities: by table, rows of the buffers of each shard.
       dtype: of rows.
       step: of the caller.
       dense: a pytree of arrays, or None.
@@ -91,13 +91,17 @@ def capture(
     changed = {
         name: [
             copy_changed_rows(
-                table, shard, mark.clock, rooms[name], _copied_as(coll, name, dtype)
+                table,
+                shard,
+                mark.clock,
+                capacities[name],
+                _copied_as(coll, name, dtype),
             )
             for table, shard in coll.hash_engine.shards(state, name)
         ]
         for name, mark in marks.items()
     }
-    small = counted(coll, state)
+    small = copied_counters(coll, state)
     own = {name: own_counter_rows(coll, state, name) for name in marks}
     return Captured(
         step, time.time(), small, changed, copied_dense(coll, state, dense), own
@@ -114,7 +118,7 @@ def _copied_as(coll: Tables, name: str, dtype: str) -> str:
     return "float32" if dtype == "int8" and in_columns(coll, name) else dtype
 
 
-def counted(coll: Tables, state: States) -> States:
+def copied_counters(coll: Tables, state: States) -> States:
     """Copies what says how far tables are; a state that has no rows."""
     arrays = {coll.state_name(name) for name in hash_tables(coll)}
     small = copied(
@@ -183,11 +187,11 @@ def changes_of(
       The changes. Or how many rows changed on one shard, if the buffers have fewer.
       Or None where a history begins, or only a snapshot tells what was removed.
     """
-    mark = mark_of(coll, captured.counted, name, since)
+    mark = mark_of(coll, captured.counters, name, since)
     if not continues(name, since, mark):
         return None
     removed, _ = read_log_since(
-        coll, captured.counted, name, since.head, captured.own[name]
+        coll, captured.counters, name, since.head, captured.own[name]
     )
     if removed is None:
         return None
@@ -197,7 +201,9 @@ def changes_of(
         return most
     if in_columns(coll, name):
         found = [_joined_columns(found, dtype)]
-    numbers = counter_values(coll.hash_engine.counted(captured.counted, name))
+    numbers = counter_values(
+        coll.hash_engine.with_own_counters(captured.counters, name)
+    )
     return Changes(mark, numbers["rows"], _columns(found, removed))
 
 
@@ -234,7 +240,7 @@ def _columns(
 
 def mark_of(coll: Tables, counted: States, name: str, since: Mark | None) -> Mark:
     """Returns the mark of a moment, behind the one before."""
-    own = coll.hash_engine.counted(counted, name)
+    own = coll.hash_engine.with_own_counters(counted, name)
     head, identity = log_head(coll, counted, name), identity_in(coll, counted, name)
     return Mark.after(since, name, next_score(own), head, identity)
 

@@ -69,7 +69,7 @@ def _live(coll: Tables, state: States, name: str) -> StoredTable:
     if jax.process_count() == 1:
         return live_table(coll, state, name)
     config = coll.engine.catalog.dynamic[name]
-    counters = counter_values(coll.hash_engine.counted(state, name))
+    counters = counter_values(coll.hash_engine.with_own_counters(state, name))
     shards = coll.hash_engine.shards(state, name)
     return StoredTable(
         schema=Schema.of(config, counters["step"]),
@@ -83,7 +83,7 @@ def _live(coll: Tables, state: States, name: str) -> StoredTable:
 
 
 def _all_rows(coll: Tables, state: States, name: str) -> int:
-    return counter_values(coll.hash_engine.counted(state, name))["rows"]
+    return counter_values(coll.hash_engine.with_own_counters(state, name))["rows"]
 
 
 def compact(channel: Channel, coll: Tables, base: Part, last: Part, dtype: str) -> Part:

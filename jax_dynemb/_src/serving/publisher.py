@@ -34,8 +34,8 @@ from jax_dynemb._src.serving.capture import (
     capture,
     changes_of,
     continues,
+    copied_counters,
     copied_dense,
-    counted,
     hash_tables,
     mark_of,
 )
@@ -292,7 +292,9 @@ class Publisher:
 
     def _published_marks(self, state: States) -> dict[str, Mark] | None:
         """Reads where the channel ends; None unless the state comes out of that."""
-        now = counted(self._coll, state)  # all processes do it, whatever they find
+        now = copied_counters(
+            self._coll, state
+        )  # all processes do it, whatever they find
         self._base, last = newest(self._channel)
         self._last = last
         self._number = max(self._number, self._highest())
@@ -308,7 +310,7 @@ class Publisher:
 
     def _begin(self, state: States, dense: Any, step: int) -> None:
         """Begins a history with a snapshot of this state, which is read here."""
-        coll, now = self._coll, counted(self._coll, state)
+        coll, now = self._coll, copied_counters(self._coll, state)
         for name in coll.tables:
             _check_here(coll, state, name)
         marks = {name: mark_of(coll, now, name, None) for name in hash_tables(coll)}

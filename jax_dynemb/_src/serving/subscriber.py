@@ -214,7 +214,9 @@ class Subscriber(Follower):
 
     def _check_rows(self, part: Part, state: States) -> None:
         for name in part.files.keys() & self._coll.engine.catalog.dynamic.keys():
-            held = counter_values(self._coll.hash_engine.counted(state, name))["rows"]
+            held = counter_values(
+                self._coll.hash_engine.with_own_counters(state, name)
+            )["rows"]
             if held != part.tables[name]["rows"]:
                 raise ValueError(
                     f"Subscriber: table '{name}' has {held} rows, but "

@@ -9,6 +9,7 @@ OrderedDict, whose order JAX keeps.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -54,7 +55,7 @@ def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
         tables.config_of(feature)
     if not ids:
         raise ValueError("ids must have one feature or more")
-    ordered = tables.in_order(ids)
+    ordered = OrderedDict((f, ids[f]) for f in tables.features if f in ids)
     for feature, each in ordered.items():
         config = tables.config_of(feature)
         check_ids(config, feature, each)

@@ -17,9 +17,9 @@ from jax_dynemb._src.engines import (
     TOUCHING,
     TRAINING,
     Catalog,
-    Given,
     LookupEngine,
     LookupFlags,
+    ScoreInputs,
     StatsFuture,
 )
 from jax_dynemb._src.engines.hash import HashEngine, Placement
@@ -241,7 +241,7 @@ class ByKind:
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        given: Given,
+        score_inputs: ScoreInputs,
         sent: Any = None,
         flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], ResidualByKind, States]:
@@ -251,7 +251,7 @@ class ByKind:
             factors = {f: w for f, w in weights.items() if f in mine}
             here = sent if engine is self.dynamic else None
             one, residual, state = engine.lookup(
-                state, mine, factors, given.of(mine), here, flags
+                state, mine, factors, score_inputs.of(mine), here, flags
             )
             rows = _added(rows, one)
             residuals[engine is self.dynamic] = residual
@@ -262,11 +262,11 @@ class ByKind:
         self,
         state: States,
         ids: Mapping[str, Any],
-        given: Given,
+        score_inputs: ScoreInputs,
         flags: LookupFlags = TOUCHING,
     ) -> States:
         for engine, mine in self._ids_of(ids):
-            state = engine.touch(state, mine, given.of(mine), flags)
+            state = engine.touch(state, mine, score_inputs.of(mine), flags)
         return state
 
     def find(

@@ -78,7 +78,7 @@ def _with_pins(
 
 
 def _has_pins(coll: RowOperations, name: str, state: TableState) -> bool:
-    counted = coll.hash_engine.counted({coll.state_name(name): state}, name)
+    counted = coll.hash_engine.with_own_counters({coll.state_name(name): state}, name)
     return counter_values(counted)["pinned"] > 0
 
 

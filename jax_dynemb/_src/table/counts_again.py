@@ -12,7 +12,12 @@ import numpy as np
 from jax_dynemb._src.admission import Frequency
 from jax_dynemb._src.engines.shard import counter_values
 from jax_dynemb._src.ops import TableState, on_host
-from jax_dynemb._src.rows import Counted, StoredTable, counter_of, resized_sketch
+from jax_dynemb._src.rows import (
+    AdmissionCounts,
+    StoredTable,
+    counter_of,
+    resized_sketch,
+)
 from jax_dynemb._src.table.declared import Declared
 
 _ZERO = "ids without a row are counted from 0"
@@ -34,7 +39,7 @@ def with_counter(
     """
     rule, schema = coll.tables[name].admission, stored.schema
     if stored.sketch is None or not isinstance(rule, Frequency):
-        return with_counts(coll, name, state, stored.counted)
+        return with_counts(coll, name, state, stored.admission_counts)
     if rule.counts_keys:
         return state, (f"it was saved with a sketch, which has no ids: {_ZERO}.",)
     if schema.hash_seed != coll.tables[name].hash_seed:
@@ -44,7 +49,7 @@ def with_counter(
 
 
 def with_counts(
-    coll: Declared, name: str, state: TableState, counted: Counted | None
+    coll: Declared, name: str, state: TableState, counted: AdmissionCounts | None
 ) -> tuple[TableState, tuple[str, ...]]:
     """Goes on with counts by id, see ``with_counter``.
 
@@ -52,7 +57,7 @@ def with_counts(
       coll: has the table.
       name: of the table.
       state: the arrays that the table is in.
-      counted: of the ``StoredTable``.
+      counted: ``StoredTable.admission_counts``.
 
     Returns:
       The arrays, and a sentence for what was not kept.
@@ -66,7 +71,9 @@ def with_counts(
     if len(keys) == 0:
         return state, ()
     arrays = {coll.state_name(name): state}
-    lookups = counter_values(coll.hash_engine.counted(arrays, name))["lookups"]
+    lookups = counter_values(coll.hash_engine.with_own_counters(arrays, name))[
+        "lookups"
+    ]
     counter, lost = counter_of(config, keys, counts, lookups)
     new = _write(coll, name, state, counter)
     if lost == 0:

@@ -221,7 +221,7 @@ def _with_abstract_homes(grown: Any, before: Any) -> Any:
     if before.tier is None:
         return grown
     homes = before.tier.homes
-    shape = (grown.tier.place.shape[0], homes.shape[1])
+    shape = (grown.tier.location.shape[0], homes.shape[1])
     homes = jax.ShapeDtypeStruct(shape, homes.dtype, sharding=homes.sharding)
     tier = dataclasses.replace(grown.tier, homes=homes)
     return dataclasses.replace(grown, tier=tier)

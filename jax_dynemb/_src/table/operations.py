@@ -21,10 +21,10 @@ from jax_dynemb._src.table.feature_stats import (
     counts_of,
     plain_residual,
 )
-from jax_dynemb._src.table.given import given_of
 from jax_dynemb._src.table.mapped import find_mapped, is_mapped
 from jax_dynemb._src.table.numpy_find import numpy_find
 from jax_dynemb._src.table.prefetch_during import begin_prefetch
+from jax_dynemb._src.table.score_inputs import score_inputs_of
 
 _Rows = TypeVar("_Rows")
 _Gradients = TypeVar("_Gradients")
@@ -112,11 +112,11 @@ class Operations(Declared):
         flags = LookupFlags(touch, insert, timed=now is not None)
         if not (touch and insert):
             may_stay_untrained(self.features[feature] for feature in ids)
-        given = given_of(self.engine.catalog, ids, scores, counts, now)
-        if given.is_per_id and sent:
+        inputs = score_inputs_of(self.engine.catalog, ids, scores, counts, now)
+        if inputs.is_per_id and sent:
             raise ValueError(_ROUTED)
 
-        rest = (ids, weights, given, sent, flags)
+        rest = (ids, weights, inputs, sent, flags)
         if stats:
             return counted_lookup(self.engine, state, ids, insert, rest)
         return self.engine.lookup(state, *rest)
@@ -246,8 +246,8 @@ class Operations(Declared):
         rows, found, state = self._find(state, ids, weights, touch or promote)
         flags = LookupFlags(touch, insert=False, timed=now is not None)
         if touch:
-            given = given_of(self.engine.catalog, ids, scores, counts, now)
-            state = self.engine.touch(state, ids, given, flags)
+            inputs = score_inputs_of(self.engine.catalog, ids, scores, counts, now)
+            state = self.engine.touch(state, ids, inputs, flags)
         elif any(x is not None for x in (scores, counts, now)):
             raise ValueError(
                 "find takes scores, counts and now with touch=True only: add touch=True"

@@ -14,8 +14,8 @@ from jax_dynemb._src.engines.shard import Rule
 from jax_dynemb._src.kept_jit import kept_jit
 from jax_dynemb._src.ops import refuse_packed
 from jax_dynemb._src.rows import Exported, use_counts
+from jax_dynemb._src.table import admission_counts as _admission_counts
 from jax_dynemb._src.table import arguments as _arguments
-from jax_dynemb._src.table import counted as _counted
 from jax_dynemb._src.table.query import query_of
 from jax_dynemb._src.table.row_operations import RowOperations
 
@@ -46,7 +46,7 @@ class Reading(RowOperations):
           state: the tables.
           table: which one.
           min_score: rows with a lower score are left out. Scores of LFU and
-            customized tables are the count or the given score times 2**32.
+            customized tables are the count or the custom score times 2**32.
           since: rows that no lookup used since are left out: what ``get_score`` said
             when the replica was made.
           known_keys: int64[n], the keys that the replica holds. Those that left since
@@ -63,13 +63,15 @@ class Reading(RowOperations):
         config = self.engine.catalog.table(table)
         name = config.name
         _arguments.check_arrays(self.engine, state, [name], "export")
-        _counted.warn_of_losses(self.engine, state, config)
+        _admission_counts.warn_of_losses(self.engine, state, config)
         query = query_of(config, min_score, since, known_keys, chunk_buckets)
         if where is not None:
             state = without_rows(self, state, {name: where})
         return self.engine.export(state, name, query)
 
-    def counted(self, state: States, table: str) -> tuple[np.ndarray, np.ndarray]:
+    def admission_counts(
+        self, state: States, table: str
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Reads the ids without a row that ``Exact`` counts. Not for use inside jit.
 
         On several hosts each process reads the ids of its own devices. An id that
@@ -85,12 +87,12 @@ class Reading(RowOperations):
         Raises:
           ValueError: the table's admission rule does not count by key.
         """
-        _arguments.check_states(self.engine, state, "counted")
-        _arguments.check_values(state, "counted")
-        config = self.engine.catalog.dynamic_table(table, "counted")
-        _arguments.check_sizes(self.engine, state, [config.name], "counted")
+        _arguments.check_states(self.engine, state, "admission_counts")
+        _arguments.check_values(state, "admission_counts")
+        config = self.engine.catalog.dynamic_table(table, "admission_counts")
+        _arguments.check_sizes(self.engine, state, [config.name], "admission_counts")
         arrays = self.state_name(config.name)
-        return _counted.counted(self.engine, state, arrays, config)
+        return _admission_counts.admission_counts(self.engine, state, arrays, config)
 
     def get_score(self, state: States) -> dict[str, int]:
         """Reads the clock of each table's next lookup: a mark for ``export``.
@@ -104,7 +106,9 @@ class Reading(RowOperations):
         """
         self._check_counters(state, "get_score")
         dynamic = self.engine.catalog.dynamic
-        counted = {name: self.hash_engine.counted(state, name) for name in dynamic}
+        counted = {
+            name: self.hash_engine.with_own_counters(state, name) for name in dynamic
+        }
         return {name: shard.next_score(each) for name, each in counted.items()}
 
     def set_score(self, state: States, scores: Mapping[str, int]) -> States:
@@ -127,7 +131,7 @@ class Reading(RowOperations):
             refuse_packed([config], "set_score")
             arrays = self.state_name(name)
             own = self.hash_engine
-            counted, rows = own.counted(new, name), own.counter_rows(name)
+            counted, rows = own.with_own_counters(new, name), own.counter_rows(name)
             new[arrays] = shard.set_score(config, counted, new[arrays], rows, score)
         return new
 
@@ -157,7 +161,9 @@ class Reading(RowOperations):
                 "score_strategy='lfu', or read its scores as they are."
             )
         _arguments.check_sizes(self.engine, state, [config.name], "use_counts")
-        clock = shard.next_score(self.hash_engine.counted(state, config.name)) - 1
+        clock = (
+            shard.next_score(self.hash_engine.with_own_counters(state, config.name)) - 1
+        )
         return use_counts(np.asarray(scores), config.lfu_halflife or 0, clock)
 
     def stats(self, state: States) -> dict[str, int | float]:

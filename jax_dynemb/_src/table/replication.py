@@ -224,7 +224,9 @@ def _with_counters(
 
 def identity_in(coll: Reading, state: States, name: str) -> Identity | None:
     """Reads which table, run and moment a state is of; waits for the device."""
-    return Identity.of(on_host(coll.hash_engine.counted(state, name).counters))
+    return Identity.of(
+        on_host(coll.hash_engine.with_own_counters(state, name).counters)
+    )
 
 
 def log_head(coll: Reading, state: States, name: str) -> Head | None:
@@ -268,7 +270,9 @@ def read_log_since(
       since_head: where a reader was; None: nowhere.
       own: bool[n], the logs that are read; all if None.
     """
-    stamp = shard.counter_values(coll.hash_engine.counted(state, name))["stamp"]
+    stamp = shard.counter_values(coll.hash_engine.with_own_counters(state, name))[
+        "stamp"
+    ]
     log = coll.hash_engine.removed_log(state, name)
     this = (stamp, log.shape[1] - 1)
     since = None if since_head is None else _numbers_of(since_head)
@@ -303,7 +307,7 @@ def _delta(
     removed, head = None, log_head(coll, state, name)
     identity = identity_in(coll, state, name)
     until = Mark.after(since, name, clock, head, identity)
-    counters = shard.counter_values(coll.hash_engine.counted(state, name))
+    counters = shard.counter_values(coll.hash_engine.with_own_counters(state, name))
     whole = Delta(
         name,
         since,

@@ -114,7 +114,7 @@ def check_sizes(coll: Tables, stores: Collection[str], state: States) -> None:
         if tier is None:
             continue  # the next call says what is missing
         parts = coll.engine.extent(name).get("places", 1)
-        slots, have = coll.tables[name].num_slots, tier.place.shape[0] // parts
+        slots, have = coll.tables[name].num_slots, tier.location.shape[0] // parts
         if have != slots:
             raise ValueError(
                 f"Table '{name}' has room for {have} rows in this state, and for "

@@ -138,17 +138,17 @@ def _joined(layouts: Sequence[Layout]) -> Layout:
             f"concat: strides {sorted(strides)} differ: take tensors of one batch, or "
             "give stride_per_key_per_rank."
         )
-    keys, sizes, rooms, ranks = [], [], [], []
+    keys, sizes, capacities, ranks = [], [], [], []
     for layout in layouts:
         keys += layout.keys
         sizes += layout.strides
-        rooms += layout.capacities
+        capacities += layout.capacities
         ranks += layout.ranks or ()
     inverse = [key for layout in layouts for key in layout.inverse_keys or ()]
     return Layout(
         tuple(keys),
         tuple(sizes),
-        tuple(rooms),
+        tuple(capacities),
         max(strides),
         None if first.ranks is None else tuple(ranks),
         tuple(inverse) if all(with_inverse) else None,

@@ -83,10 +83,12 @@ def lookup(
     Raises:
       ValueError: weights come twice, or a shape does not fit.
     """
-    layout, given = _prepared(config, ids, weights)
-    residual, numbers = residual_of(config, layout, given)
+    layout, feature_input = _prepared(config, ids, weights)
+    residual, numbers = residual_of(config, layout, feature_input)
     rows = rows_by_residual(config, state.cores, residual, residual.weights)
-    new = state.counted(out_of_range=numbers.outside, malformed_lengths=given.malformed)
+    new = state.add_counts(
+        out_of_range=numbers.outside, malformed_lengths=feature_input.malformed
+    )
     stamp, new = new.looked_up(digest_of(residual, numbers))
     return rows, dataclasses.replace(residual, stamp=stamp), new
 
@@ -155,7 +157,7 @@ def apply_gradients(
     check_moments(config, state, [residual], "jde.tt.apply_gradients")
     finite, skipped = only_finite(jnp.asarray(d_rows, jnp.float32))
     gradients = core_gradients(config, state, residual, finite)
-    new = update_cores(config, state.counted(nonfinite=skipped), gradients, {})
+    new = update_cores(config, state.add_counts(nonfinite=skipped), gradients, {})
     rows = jnp.sum(residual.distinct.count, dtype=jnp.uint32)
     return only_if(fitting(state, [residual]), new, state, rows)
 
@@ -227,13 +229,17 @@ def _check_cores(config: TTConfig, cores: Sequence[jax.Array]) -> None:
 
 
 def residual_of(
-    config: TTConfig, layout: FeatureLayout, given: FeatureInput
+    config: TTConfig, layout: FeatureLayout, feature_input: FeatureInput
 ) -> tuple[TTResidual, Numbers]:
     """Finds the rows of the ids of one feature, each once."""
-    numbers = numbers_of(config, given.ids)
-    scale = _mean_scale(layout, given, ~numbers.padding)
-    some = distinct_of(config.core_shapes, _in_bags(numbers.rows, given.offsets))
-    residual = TTResidual(some, given.offsets, given.weights, scale, layout)
+    numbers = numbers_of(config, feature_input.ids)
+    scale = _mean_scale(layout, feature_input, ~numbers.padding)
+    some = distinct_of(
+        config.core_shapes, _in_bags(numbers.rows, feature_input.offsets)
+    )
+    residual = TTResidual(
+        some, feature_input.offsets, feature_input.weights, scale, layout
+    )
     return residual, numbers
 
 
@@ -255,16 +261,16 @@ def _prepared(
 
 
 def _mean_scale(
-    layout: FeatureLayout, given: FeatureInput, live: jax.Array
+    layout: FeatureLayout, feature_input: FeatureInput, live: jax.Array
 ) -> jax.Array | None:
     """One over the ids of each bag that are not padding, as in any table."""
     if layout.pooling != "mean":
         return None
-    if given.offsets is None:
+    if feature_input.offsets is None:
         bags = live.reshape(layout.num_bags, layout.bag_size)
         count = bags.sum(axis=1, dtype=jnp.int32)
     else:
         before = jnp.cumsum(live, dtype=jnp.int32)
         before = jnp.concatenate([jnp.zeros(1, jnp.int32), before])
-        count = before[given.offsets[1:]] - before[given.offsets[:-1]]
+        count = before[feature_input.offsets[1:]] - before[feature_input.offsets[:-1]]
     return 1.0 / jnp.maximum(count, 1).astype(jnp.float32)

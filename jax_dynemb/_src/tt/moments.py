@@ -45,7 +45,7 @@ def check_moments(
 def only_if(fits: jax.Array, new: TTState, old: TTState, rows: jax.Array) -> TTState:
     """Returns the new state if it fits, else the old one with rows uint32[] as lost."""
     chosen = jax.tree.map(lambda a, b: jnp.where(fits, a, b), new, old)
-    return chosen.counted(lost_updates=jnp.where(fits, jnp.uint32(0), rows))
+    return chosen.add_counts(lost_updates=jnp.where(fits, jnp.uint32(0), rows))
 
 
 def _stamps(residuals: Sequence[TTResidual]) -> list[jax.Array]:

@@ -69,7 +69,7 @@ class TTState(Shown):
         """uint32[], how many ids of training lookups had no row."""
         return self.counters[0]
 
-    def counted(self, **counts: jax.Array | None) -> Self:
+    def add_counts(self, **counts: jax.Array | None) -> Self:
         """Adds to counters.
 
         Args:

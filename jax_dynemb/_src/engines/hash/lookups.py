@@ -17,7 +17,6 @@ from jax.sharding import PartitionSpec
 from jax_dynemb._src import ops
 from jax_dynemb._src.engines import shard
 from jax_dynemb._src.engines.flags import TOUCHING, TRAINING, LookupFlags
-from jax_dynemb._src.engines.given import Given
 from jax_dynemb._src.engines.hash.hash_tables import (
     HashTables,
     States,
@@ -33,6 +32,7 @@ from jax_dynemb._src.engines.hash.layouts import (
 )
 from jax_dynemb._src.engines.hash.packed_ids import PackedIds, pack
 from jax_dynemb._src.engines.hash.strategies import by_strategy
+from jax_dynemb._src.engines.score_inputs import ScoreInputs
 from jax_dynemb._src.ops import (
     FeatureInput,
     Residual,
@@ -81,18 +81,20 @@ class Lookups(HashTables):
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        given: Given,
+        score_inputs: ScoreInputs,
         sent: Any = None,
         flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], Residual, States]:
         layout = self.layout.here()
-        batch = layout.batch(self.catalog.by_feature, ids, weights, given)
+        batch = layout.batch(self.catalog.by_feature, ids, weights, score_inputs)
         static, names = batch.layout, batch.names
         used = layout.stacks_of(names)
 
-        def body(state, ids, weights, given, sent):
-            inputs = _named_by_stack(layout, static.local(ids, weights, given))
-            scores = {s.name: select_member(layout, s, given.tables) for s in used}
+        def body(state, ids, weights, score_inputs, sent):
+            inputs = _named_by_stack(layout, static.local(ids, weights, score_inputs))
+            scores = {
+                s.name: select_member(layout, s, score_inputs.tables) for s in used
+            }
             tables, rows, features, kept = [flags.of(s.local) for s in used], {}, {}, {}
             new, stamps = dict(state), None
             if any([table.admission is not None for table in tables]):
@@ -104,7 +106,9 @@ class Lookups(HashTables):
                 new, stamps = new | one.states, one.stamps
                 if one.kept is not None:
                     kept[name] = one.kept
-            if any([given.malformed is not None for _, given in inputs]):
+            if any(
+                [feature_input.malformed is not None for _, feature_input in inputs]
+            ):
                 new = _with_malformed(layout, used, inputs, new)
             new = restore_untouched(layout, used, names, state, new)
             shaped, features = _in_order(inputs, rows, features)
@@ -117,13 +121,17 @@ class Lookups(HashTables):
                 specs,
                 batch.ids_specs,
                 batch.weights_specs,
-                batch.given_specs,
+                batch.score_specs,
                 split,
             ),
             (dict.fromkeys(ids, split), split, specs),
         )
         rows, residual, new = run(
-            states_of(state, used), batch.ids, batch.weights, batch.given, sent or {}
+            states_of(state, used),
+            batch.ids,
+            batch.weights,
+            batch.score_inputs,
+            sent or {},
         )
         return batch.rows(rows), residual, dict(state) | new
 
@@ -138,11 +146,11 @@ class Lookups(HashTables):
             inputs = _named_by_stack(layout, static.local(ids, weights))
             rows, found, new = find_here(layout, _local(used), inputs, state)
             shaped, flags = {}, {}
-            for each, given in inputs:
+            for each, feature_input in inputs:
                 name, own = each.feature, rows[each.feature]
                 shaped[name] = own.reshape(*each.rows_shape, own.shape[-1])
                 flag = each.shaped_as_given(found[name])
-                flags[name] = static.whole(given.offsets, flag)
+                flags[name] = static.whole(feature_input.offsets, flag)
             return shaped, flags, new
 
         specs = layout.state_specs(used)
@@ -160,17 +168,19 @@ class Lookups(HashTables):
         self,
         state: States,
         ids: Mapping[str, Any],
-        given: Given,
+        score_inputs: ScoreInputs,
         flags: LookupFlags = TOUCHING,
     ) -> States:
         layout = self.layout.here()
-        batch = layout.batch(self.catalog.by_feature, ids, {}, given)
+        batch = layout.batch(self.catalog.by_feature, ids, {}, score_inputs)
         static, names = batch.layout, batch.names
         used = layout.stacks_of(names)
 
-        def body(state, ids, given):
-            inputs = _named_by_stack(layout, static.local(ids, {}, given))
-            numbers = {s.name: select_member(layout, s, given.tables) for s in used}
+        def body(state, ids, score_inputs):
+            inputs = _named_by_stack(layout, static.local(ids, {}, score_inputs))
+            numbers = {
+                s.name: select_member(layout, s, score_inputs.tables) for s in used
+            }
             local, new = [flags.of(s.local) for s in used], dict(state)
             for _, strategy, mine, own in by_strategy(layout, local, inputs):
                 new |= strategy.touch(layout, mine, own, new, numbers)
@@ -178,9 +188,9 @@ class Lookups(HashTables):
             return restore_untouched(layout, used, names, state, new)
 
         specs = layout.state_specs(used)
-        in_specs = (specs, batch.ids_specs, batch.given_specs)
+        in_specs = (specs, batch.ids_specs, batch.score_specs)
         run = layout.mapped(body, in_specs, specs)
-        return dict(state) | run(states_of(state, used), batch.ids, batch.given)
+        return dict(state) | run(states_of(state, used), batch.ids, batch.score_inputs)
 
     def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
         """Brings rows of coming ids into frames. Every device takes its own ids."""
@@ -325,11 +335,11 @@ def _local(used: Sequence[Stack]) -> list[TableSpec]:
 def _named_by_stack(layout: Layout, inputs: Inputs) -> Inputs:
     """Names the tables of features as kernels know them."""
     named = []
-    for feature, given in inputs:
+    for feature, feature_input in inputs:
         name = layout.stack_of(feature.table).name
         if name != feature.table:
             feature = dataclasses.replace(feature, table=name)
-        named.append((feature, given))
+        named.append((feature, feature_input))
     return named
 
 
@@ -355,10 +365,10 @@ def _with_malformed(
     holds a copy of the table's keys.
     """
     cut = []
-    for feature, given in inputs:
-        if given.malformed is None:
+    for feature, feature_input in inputs:
+        if feature_input.malformed is None:
             continue
-        stack, count = layout.stack(feature.table), given.malformed
+        stack, count = layout.stack(feature.table), feature_input.malformed
         if stack.sharding == "row_wise":
             first = stack.block_of_feature(feature.feature) * stack.width
             here = jax.lax.axis_index(layout.axes) == first

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines.hash.exchange import Cost, cost_of, itemsize
 from jax_dynemb._src.engines.hash.layouts import Placement, Stack
-from jax_dynemb._src.ops import FeatureLayout, kernel_pooling, one_row_each
+from jax_dynemb._src.ops import KERNEL_POOLINGS, FeatureLayout, one_row_each
 from jax_dynemb._src.shardings import stacks_tables
 from jax_dynemb._src.shown import Shown
 from jax_dynemb._src.spec import TableSpec
@@ -270,7 +270,7 @@ def _layout(
     bags = max(1, round(ids / factor))
     size = 0 if ids % bags else ids // bags
     shape = (ids,)
-    pooling = kernel_pooling(table.pooling)
+    pooling = KERNEL_POOLINGS[table.pooling]
     return FeatureLayout(
         feature, local.name, pooling, shape, shape, (bags,), size, False
     )
@@ -281,6 +281,6 @@ def bytes_of(table: TableSpec) -> int:
     width, dtype = table.stored_row
     row = width * itemsize(dtype) + sum(s.nbytes for s in table.states.values())
     index = table.local_buckets * table.index_words * 4
-    if table.tier is not None:  # the place of each slot, the owner of each frame
+    if table.tier is not None:  # the location of each slot, the owner of each frame
         index += 4 * (table.local_slots + table.local_buckets * table.frames)
     return index + table.device_rows * row

@@ -79,7 +79,7 @@ class Rows(HashTables):
     def insert(self, arrays: TableState, table: str, new: NewRows) -> TableState:
         layout, config = self.layout.here(), self.catalog.table(table)
         stack = layout.stack_of(config.name)
-        where, given = prepare(config, table, new.ids)
+        where, feature_input = prepare(config, table, new.ids)
         written, unique_ids = shard.checked(config, where, new), new.unique_ids
 
         def body(state, ids, written):
@@ -92,7 +92,7 @@ class Rows(HashTables):
 
         spec = layout.state_spec(stack)
         run = layout.mapped(body, (spec, _ALL, dict.fromkeys(written, _ALL)), spec)
-        return run(arrays, given.ids, written)
+        return run(arrays, feature_input.ids, written)
 
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         return self._by_id(arrays, table, ids, ops.erase)
@@ -113,7 +113,7 @@ class Rows(HashTables):
         """Changes each shard by the ids that it owns."""
         layout, config = self.layout.here(), self.catalog.table(table)
         stack = layout.stack_of(config.name)
-        _, given = prepare(config, table, ids)
+        _, feature_input = prepare(config, table, ids)
 
         def body(state, ids):
             mine = layout.my_ids(stack, config, ids)
@@ -121,7 +121,7 @@ class Rows(HashTables):
             return self._kept(stack, config.name, state, after)
 
         spec = layout.state_spec(stack)
-        return layout.mapped(body, (spec, _ALL), spec)(arrays, given.ids)
+        return layout.mapped(body, (spec, _ALL), spec)(arrays, feature_input.ids)
 
     def erase_where(
         self, arrays: TableState, table: str, rule: Rule, dry_run: bool

@@ -65,7 +65,7 @@ class WholeTables(HashTables):
     def counter_rows(self, table: str) -> Any:
         return self.stack_of(table).counter_rows(table)
 
-    def counted(self, state: States, table: str) -> TableState:
+    def with_own_counters(self, state: States, table: str) -> TableState:
         stack = self.stack_of(table)
         arrays, rows = state[stack.state_name], stack.first_counter_rows(table)
         if isinstance(self.layout, OneDevice) and rows == slice(None):

@@ -107,7 +107,7 @@ def _live(
     buckets = max(1, min(chunk_buckets or _default_chunk(table), table.local_buckets))
     threshold = jnp.asarray(words_of([min_score])[0])
     alone = index_only(table)
-    if table.has_given_scores:  # which the host compares
+    if table.has_custom_scores:  # which the host compares
         threshold = jnp.zeros_like(threshold)
     started = None
     for first in [*range(0, table.local_buckets, buckets), None]:
@@ -138,7 +138,7 @@ def index_only(table: TableSpec) -> TableSpec:
         eval_initializer=zeros(),
         optimizer=none(),
         score_strategy=ScoreStrategy.CUSTOMIZED
-        if table.has_given_scores
+        if table.has_custom_scores
         else ScoreStrategy.STEP,
         evicts=False,
         pooling=None,
@@ -160,9 +160,9 @@ def _index_range(
     first: jax.Array,
     min_score: jax.Array,
 ) -> tuple[jax.Array | None, ...]:
-    """Calls ``export_batch``, and adds the given scores of a customized table."""
+    """Calls ``export_batch``, and adds the custom scores of a customized table."""
     found = ops.export_batch(table, index, first, num_buckets, min_score)
-    if not table.has_given_scores:
+    if not table.has_custom_scores:
         return (*found, None)
     slots = found[2] + table.first_slot
     capacity = _ffi.constants()["bucket_capacity"]

@@ -124,12 +124,12 @@ def _grown_tier(
     if tier is None:
         return None
     factor = grown.num_buckets // table.num_buckets
-    fresh = jnp.int32(_ffi.constants()["fresh_place"])
-    at_home = jnp.where(tier.place == fresh, fresh, jnp.int32(0))
+    fresh = jnp.int32(_ffi.constants()["fresh_location"])
+    at_home = jnp.where(tier.location == fresh, fresh, jnp.int32(0))
     held = tier.held
     return dataclasses.replace(
         tier,
-        place=repeated_slots(table, factor, at_home),
+        location=repeated_slots(table, factor, at_home),
         owners=jnp.zeros((grown.local_buckets, grown.frames), jnp.uint32),
         homes=None,
         counters=_of_more_rows(tier.counters, grown.counter_rows),

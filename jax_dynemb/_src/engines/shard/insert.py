@@ -79,7 +79,7 @@ def store(
         del written["clocks"]
         new = _clock_after(table, new, slots, clocks)
         new = set_clocks(table, new, slots, clocks)
-    elif "scores" in written and not table.has_given_scores:
+    elif "scores" in written and not table.has_custom_scores:
         new = _clock_after(table, new, slots, written["scores"])
     return ops.scatter(table, new, slots, written, last_wins=not unique_ids)
 

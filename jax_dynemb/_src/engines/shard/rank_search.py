@@ -69,7 +69,7 @@ def first_window(strategy: ScoreStrategy, clock_bits: jax.Array) -> Window:
     elif strategy is ScoreStrategy.LFU:
         free = 32 + digit  # counts, which stand above 32 bits of the clock
     else:
-        free = 63  # a given score of 62 bits and one (core/rule.h)
+        free = 63  # a custom score of 62 bits and one (core/rule.h)
     free = jnp.clip(jnp.asarray(free, jnp.uint32), 1, 64)
     return Window(nothing(), free + _HASH_BITS + _SATURATES)
 

@@ -16,7 +16,7 @@ from jax_dynemb._src.spec import TableSpec
 
 # Scores with the clock in their low word only (core/score.h). Names will do as well,
 # which is what files have: a ScoreStrategy equals its name. Customized tables have the
-# clock beside the given score, see Exported.clocks.
+# clock beside the custom score, see Exported.clocks.
 PACKED = (ScoreStrategy.LFU,)
 _COUNTED = (ScoreStrategy.STEP, ScoreStrategy.NO_EVICTION)
 
@@ -64,7 +64,7 @@ def set_score(
 
     Args:
       table: which one.
-      counted: its counters, as ``Tables.counted`` returns them.
+      counted: its counters, as ``HashEngine.with_own_counters`` returns them.
       state: its arrays.
       rows: of their counters.
       score: the clock of its next lookup.

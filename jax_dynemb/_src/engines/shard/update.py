@@ -16,13 +16,13 @@ from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src import ops
 from jax_dynemb._src.kind_of import kind_of
 from jax_dynemb._src.ops import (
+    KERNEL_POOLINGS,
     FeatureGradient,
     FeatureResidual,
     StampsOf,
     TableState,
     add_to_counter,
     as_words,
-    kernel_pooling,
     padding,
 )
 from jax_dynemb._src.optim.interface import Fused, NoUpdate
@@ -140,7 +140,7 @@ def check_table(table: AnyTable, residual: FeatureResidual, name: str) -> None:
       ValueError: it is of another table, or its rows were pooled in another way.
     """
     layout = residual.layout
-    pooling = kernel_pooling(table.pooling)
+    pooling = KERNEL_POOLINGS[table.pooling]
     # A layer that differentiates its weights looks rows up one by one and pools them.
     if layout.table == name and layout.pooling in (pooling, "none"):
         return

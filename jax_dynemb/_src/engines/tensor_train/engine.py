@@ -18,9 +18,9 @@ from jax.core import Tracer
 from jax_dynemb._src import tt
 from jax_dynemb._src.engines.catalog import Catalog
 from jax_dynemb._src.engines.flags import TOUCHING, TRAINING, LookupFlags
-from jax_dynemb._src.engines.given import Given
 from jax_dynemb._src.engines.hash import OneDevice, Placement
 from jax_dynemb._src.engines.hash.layouts import Layout
+from jax_dynemb._src.engines.score_inputs import ScoreInputs
 from jax_dynemb._src.engines.shard import Query
 from jax_dynemb._src.engines.stats_future import StatsFuture, compile_counts
 from jax_dynemb._src.engines.tensor_train import training as _training
@@ -159,21 +159,21 @@ class TTEngine:
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        given: Given,
+        score_inputs: ScoreInputs,
         sent: Any = None,
         flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], TTResiduals, States]:
-        del given, sent, flags  # every row is there
+        del score_inputs, sent, flags  # every row is there
         return _training.lookup(self.catalog, self.layout.here(), state, ids, weights)
 
     def touch(
         self,
         state: States,
         ids: Mapping[str, Any],
-        given: Given,
+        score_inputs: ScoreInputs,
         flags: LookupFlags = TOUCHING,
     ) -> States:
-        del ids, given, flags  # rows have no scores
+        del ids, score_inputs, flags  # rows have no scores
         return state
 
     def find(
@@ -186,13 +186,13 @@ class TTEngine:
 
         def body(states: States, ids: Any, weights: Any) -> Any:
             rows, found = {}, {}
-            for each, given in static.local(ids, weights):
+            for each, feature_input in static.local(ids, weights):
                 feature, config = each.feature, tables.table(each.table)
-                one, numbers = tt.residual_of(config, each, given)
+                one, numbers = tt.residual_of(config, each, feature_input)
                 cores = states[config.name].cores
                 rows[feature] = tt.rows_by_residual(config, cores, one, one.weights)
                 flags = each.shaped_as_given(numbers.found.astype("uint8"))
-                found[feature] = static.whole(given.offsets, flags)
+                found[feature] = static.whole(feature_input.offsets, flags)
             return rows, found
 
         own = _training.states_of(tables, state, ids)

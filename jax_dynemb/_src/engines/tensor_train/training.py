@@ -84,18 +84,18 @@ def lookup(
     def body(states: States, ids: Any, weights: Any) -> Any:
         rows, residuals, new = {}, {}, dict(states)
         digests: dict[str, jax.Array] = {}
-        for each, given in static.local(ids, weights):
+        for each, feature_input in static.local(ids, weights):
             feature, config = each.feature, tables.table(each.table)
-            one, numbers = tt.residual_of(config, each, given)
+            one, numbers = tt.residual_of(config, each, feature_input)
             cores = states[config.name].cores
             rows[feature] = tt.rows_by_residual(config, cores, one, one.weights)
             residuals[feature] = one
             sums = jnp.stack([numbers.outside, tt.digest_of(one, numbers)])
             outside, digest = layout.total(sums)
             digests[config.name] = 31 * digests.get(config.name, 0) + digest
-            new[config.name] = new[config.name].counted(
+            new[config.name] = new[config.name].add_counts(
                 out_of_range=outside,
-                malformed_lengths=given.malformed,  # a number of all devices already
+                malformed_lengths=feature_input.malformed,  # of all devices already
             )
         for name, digest in digests.items():
             stamp, new[name] = new[name].looked_up(digest)
@@ -129,7 +129,7 @@ def apply_gradients(
         new = {}
         for name, each in sums.items():
             old, own = states[name], hyper.get(name, {})
-            counted = old.counted(nonfinite=each.skipped)
+            counted = old.add_counts(nonfinite=each.skipped)
             after = tt.update_cores(tables.table(name), counted, each.cores, own)
             new[name] = tt.only_if(each.fits, after, old, each.rows)
         return new

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb._src.files.checkpoint.tree import Path, Place
+from jax_dynemb._src.files.checkpoint.tree import Path, TableNode
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -28,12 +28,12 @@ class Apart:
 
     Attributes:
       leaves: by path.
-      places: of the tables; their collections have each table in arrays of its own.
+      nodes: of the tables; their collections have each table in arrays of its own.
       replaced: arrays that were given, and of which ``leaves`` has types only.
     """
 
     leaves: dict[Path, Any]
-    places: dict[Path, Place]
+    nodes: dict[Path, TableNode]
     replaced: list[jax.Array]
 
 
@@ -72,38 +72,40 @@ class _Shared:
         return tuple((of_bucket * begin, of_bucket * end) for begin, end in ends)
 
 
-def saved(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) -> Apart:
+def saved(leaves: Mapping[Path, Any], nodes: Mapping[Path, TableNode]) -> Apart:
     """Copies each table of a tree into arrays of its own."""
-    return _apart(leaves, places, places.keys())
+    return _apart(leaves, nodes, nodes.keys())
 
 
 def targets(
     leaves: Mapping[Path, Any],
-    places: Mapping[Path, Place],
+    nodes: Mapping[Path, TableNode],
     known: Sequence[str],
 ) -> Apart:
     """Replaces shared arrays by the types of those that a checkpoint has.
 
     Args:
       leaves: of a tree that is restored.
-      places: of its tables.
+      nodes: of its tables.
       known: the spelled paths of tables in the checkpoint; others are copied.
     """
     there = {tuple(path.split("/")) for path in known}
-    return _apart(leaves, places, places.keys() - there)
+    return _apart(leaves, nodes, nodes.keys() - there)
 
 
 def together(
-    apart: Mapping[Path, Any], given: Mapping[Path, Any], places: Mapping[Path, Place]
+    apart: Mapping[Path, Any],
+    given: Mapping[Path, Any],
+    nodes: Mapping[Path, TableNode],
 ) -> dict[Path, Any]:
     """Joins the arrays of tables that share them.
 
     Args:
       apart: what ``targets`` had, restored; joined arrays are donated.
       given: the leaves of the tree, as ``targets`` received them.
-      places: of the tables in the tree.
+      nodes: of the tables in the tree.
     """
-    shared, result = _shared(places), {}
+    shared, result = _shared(nodes), {}
     for path, leaf in given.items():
         group = _group_of(shared, path)
         if group is None:
@@ -118,9 +120,9 @@ def together(
 
 
 def _apart(
-    leaves: Mapping[Path, Any], places: Mapping[Path, Place], copied: Any
+    leaves: Mapping[Path, Any], nodes: Mapping[Path, TableNode], copied: Any
 ) -> Apart:
-    shared = _shared(places)
+    shared = _shared(nodes)
     result: dict[Path, Any] = {}
     replaced = []
     for path, leaf in leaves.items():
@@ -135,36 +137,36 @@ def _apart(
         parts = _cut(group, leaf, ranges) if copy else _types(group, leaf, ranges)
         result |= dict(zip(group.parts(path), parts, strict=True))
     own = {}
-    for at, place in places.items():
-        if _is_shared(place):
-            coll = place.coll.with_own_arrays()
-            place = dataclasses.replace(place, coll=coll, arrays=at)
-        own[at] = place
+    for at, node in nodes.items():
+        if _is_shared(node):
+            coll = node.coll.with_own_arrays()
+            node = dataclasses.replace(node, coll=coll, arrays=at)
+        own[at] = node
     return Apart(result, own, replaced)
 
 
-def _is_shared(place: Place) -> bool:
-    if place.coll.placement is None:
+def _is_shared(node: TableNode) -> bool:
+    if node.coll.placement is None:
         return False
-    return place.coll.hash_engine.stack_of(place.name).within is not None
+    return node.coll.hash_engine.stack_of(node.name).within is not None
 
 
-def _shared(places: Mapping[Path, Place]) -> list[_Shared]:
+def _shared(nodes: Mapping[Path, TableNode]) -> list[_Shared]:
     """Finds the arrays that tables of a mesh share."""
     groups: dict[Path, list[Path]] = {}
-    for at, place in places.items():
-        if _is_shared(place):
-            groups.setdefault(place.arrays, []).append(at)
-    return list(_groups(groups, places))
+    for at, node in nodes.items():
+        if _is_shared(node):
+            groups.setdefault(node.arrays, []).append(at)
+    return list(_groups(groups, nodes))
 
 
 def _groups(
-    groups: Mapping[Path, Sequence[Path]], places: Mapping[Path, Place]
+    groups: Mapping[Path, Sequence[Path]], nodes: Mapping[Path, TableNode]
 ) -> Iterator[_Shared]:
     for arrays, tables in groups.items():
-        placement: Any = places[tables[0]].coll.placement
+        placement: Any = nodes[tables[0]].coll.placement
         stacks = placement.stacks_in(arrays[-1])
-        by_name = {places[at].name: at for at in tables}
+        by_name = {nodes[at].name: at for at in tables}
         ordered = tuple(by_name[stack.tables[0].name] for stack in stacks)
         yield _Shared(arrays, ordered, tuple(stacks), placement)
 

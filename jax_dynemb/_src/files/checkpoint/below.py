@@ -13,7 +13,7 @@ from jax_dynemb._src.engines import States
 from jax_dynemb._src.engines.shard import PACKED, counter_values, set_counters
 from jax_dynemb._src.files.checkpoint import tree as _tree
 from jax_dynemb._src.files.checkpoint.stored import Saved
-from jax_dynemb._src.files.checkpoint.tree import Path, Place
+from jax_dynemb._src.files.checkpoint.tree import Path, TableNode
 from jax_dynemb._src.files.live import warn_of_loss
 from jax_dynemb._src.rows import part
 from jax_dynemb._src.store_identity import check_commit, identity_at, identity_noted
@@ -34,13 +34,13 @@ class Commits(Protocol):
 
 
 def commit(
-    feed: Commits | None, tree: Any, places: Mapping[Path, Place], step: int
+    feed: Commits | None, tree: Any, nodes: Mapping[Path, TableNode], step: int
 ) -> dict[str, str]:
     """Commits the stores below a tree's tables, by path; ValueError without a feed."""
-    below = {at: p for at, p in places.items() if has_store(p)}
+    below = {at: p for at, p in nodes.items() if has_store(p)}
     if not below and feed is None:
         return {}
-    names = sorted(place.name for place in below.values())
+    names = sorted(node.name for node in below.values())
     if feed is None:
         raise ValueError(
             f"The tables {names} have rows in a store, which must be of the same step "
@@ -53,8 +53,7 @@ def commit(
         )
     states = _tree.table_states(tree)
     given = {
-        place.coll.state_name(place.name): states[place.arrays]
-        for place in below.values()
+        node.coll.state_name(node.name): states[node.arrays] for node in below.values()
     }
     tag = f"step-{step}"
     feed.commit(given, tag, step)
@@ -62,7 +61,7 @@ def commit(
 
 
 def open_commits(
-    saved: Saved, stores: Mapping[str, Store] | None, places: Mapping[Path, Place]
+    saved: Saved, stores: Mapping[str, Store] | None, nodes: Mapping[Path, TableNode]
 ) -> dict[Path, Store]:
     """Opens a checkpoint's commits, by path, once all stores are checked.
 
@@ -70,19 +69,19 @@ def open_commits(
     or keeps rows that are not the checkpoint's.
     """
     result, commits = {}, []
-    for at, place in places.items():
+    for at, node in nodes.items():
         tag = saved.fields.get("stores", {}).get("/".join(at))
-        store = _given_store(stores, place, tag)
+        store = _given_store(stores, node, tag)
         if store is None:
             continue
         result[at] = store
-        where = f"The store of table '{place.name}'"
+        where = f"The store of table '{node.name}'"
         if tag is not None:
             stored = saved.table(at).identity
             commits.append((store, tag, stored, where))
         elif len(store.keys()):
             raise ValueError(
-                f"Table '{place.name}' was saved without a store, but its store "
+                f"Table '{node.name}' was saved without a store, but its store "
                 "has rows of another run. Give it an empty one."
             )
     for store, tag, stored, where in commits:
@@ -95,53 +94,51 @@ def open_commits(
 
 
 def _given_store(
-    stores: Mapping[str, Store] | None, place: Place, tag: str | None
+    stores: Mapping[str, Store] | None, node: TableNode, tag: str | None
 ) -> Store | None:
     """The store of a table, if it has or had one; refuses one of other rows."""
-    store = (stores or {}).get(place.name)
-    if store is None and (tag is not None or has_store(place)):
+    store = (stores or {}).get(node.name)
+    if store is None and (tag is not None or has_store(node)):
         raise ValueError(
-            f"Table '{place.name}' has rows in a store. Pass stores={{"
-            f"'{place.name}': store}}; jde.tiers.open_stores(coll) opens those of "
+            f"Table '{node.name}' has rows in a store. Pass stores={{"
+            f"'{node.name}': store}}; jde.tiers.open_stores(coll) opens those of "
             "the tiers."
         )
     if store is not None:
-        where = f"the store of table '{place.name}'"
-        Layout.of(place.config).check_same_table(store.layout, where)
+        where = f"the store of table '{node.name}'"
+        Layout.of(node.config).check_same_table(store.layout, where)
     return store
 
 
 def put_left_out(
-    saved: Saved, states: States, place: Place, table: Path, store: Store
+    saved: Saved, states: States, node: TableNode, table: Path, store: Store
 ) -> str | None:
     """Puts rows without room into the table's store; says so, or returns None."""
-    held, count = _keys(place.coll, states, place.name), 0
+    held, count = _keys(node.coll, states, node.name), 0
     for chunk in saved.table(table).chunks():
         left = part(chunk, ~np.isin(chunk.keys, held))
         stored = store.put(left.keys, store.layout.pack(left), saved.fields["step"])
         count += len(left.keys)
         if not stored.all():
             raise RuntimeError(
-                f"The store of table '{place.name}' has no room for the rows that the "
+                f"The store of table '{node.name}' has no room for the rows that the "
                 "table has none for. Raise disk_gigabytes, or the table's capacity."
             )
     return (
-        f"Table '{place.name}': {count} of its rows are in its store."
-        if count
-        else None
+        f"Table '{node.name}': {count} of its rows are in its store." if count else None
     )
 
 
-def bring_up(states: States, place: Place, store: Store) -> tuple[Any, str]:
+def bring_up(states: States, node: TableNode, store: Store) -> tuple[Any, str]:
     """Inserts all rows of a store into a table without one; donates its arrays."""
-    coll, name = place.coll, place.name
+    coll, name = node.coll, node.name
     held = _keys(coll, states, name)
     keys = store.keys()
     keys = keys[~np.isin(keys, held)]
     arrays, own = coll.state_name(name), coll.hash_engine.counter_rows(name)
-    clock = counter_values(coll.hash_engine.counted(states, name))["clock"]
+    clock = counter_values(coll.hash_engine.with_own_counters(states, name))["clock"]
     new = insert_chunks(coll, name, states[arrays], rows_of_store(store, keys))
-    if _latest(store, keys, place) <= clock:  # no lookup has come since
+    if _latest(store, keys, node) <= clock:  # no lookup has come since
         new = set_counters(new, {"clock": clock}, own)
     there = np.isin(keys, _keys(coll, {arrays: new}, name)).sum()
     sentence = f"Table '{name}': {there} rows came from its store."
@@ -153,11 +150,11 @@ def bring_up(states: States, place: Place, store: Store) -> tuple[Any, str]:
     return new, sentence
 
 
-def _latest(store: Store, keys: np.ndarray, place: Place) -> int:
+def _latest(store: Store, keys: np.ndarray, node: TableNode) -> int:
     """The latest clock in the scores of rows; a server may have rows of the future."""
-    if place.config.score_strategy == "customized":
+    if node.config.score_strategy == "customized":
         return 0  # its scores are no clocks
-    packed = place.config.score_strategy in PACKED
+    packed = node.config.score_strategy in PACKED
     low = np.uint64(2**32 - 1 if packed else 2**64 - 1)
     scores = (chunk.scores & low for chunk in rows_of_store(store, keys))
     return max((int(each.max()) for each in scores), default=0)
@@ -168,6 +165,6 @@ def _keys(coll: Tables, states: States, name: str) -> np.ndarray:
     return np.concatenate([np.empty(0, np.int64), *pieces])
 
 
-def has_store(place: Place) -> bool:
+def has_store(node: TableNode) -> bool:
     """Whether a table has a store in its tier."""
-    return isinstance(getattr(place.config, "tier", None), StoreTier)
+    return isinstance(getattr(node.config, "tier", None), StoreTier)

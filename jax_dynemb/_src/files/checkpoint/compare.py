@@ -15,7 +15,7 @@ from jax_dynemb._src.files.checkpoint.index import (
     layout_of,
 )
 from jax_dynemb._src.files.checkpoint.save_tree import describe
-from jax_dynemb._src.files.checkpoint.tree import Path, Place
+from jax_dynemb._src.files.checkpoint.tree import Path, TableNode
 from jax_dynemb._src.rows import Schema
 
 
@@ -42,18 +42,18 @@ def plan(
     saved: Mapping[Path, Schema],
     fields: Mapping[str, Any],
     leaves: Mapping[Path, Any],
-    places: Mapping[Path, Place],
+    nodes: Mapping[Path, TableNode],
     trains: Collection[Path],
     strict: bool,
 ) -> Plan:
     """Plans how each leaf is restored; ValueError if ``strict`` or no way allows it."""
     result = Plan()
-    _tables_of_one_side(saved, places, strict, result)
-    for path in places.keys() & saved.keys():
-        _compare_table(path, saved[path], places[path], strict, result)
+    _tables_of_one_side(saved, nodes, strict, result)
+    for path in nodes.keys() & saved.keys():
+        _compare_table(path, saved[path], nodes[path], strict, result)
     fewer = has_fewer_counters(layout_of(fields))
     other = not is_like_now(layout_of(fields)) and not fewer
-    for path in places.keys() & saved.keys() - set(result.again):
+    for path in nodes.keys() & saved.keys() - set(result.again):
         if not other and not lacks_given(layout_of(fields), saved[path].score_strategy):
             continue
         result.again.append(path)
@@ -62,11 +62,11 @@ def plan(
             f"Table '{_spelled(path)}' was saved by a version with another index "
             "or other counters: its rows were inserted again."
         )
-    arrays = {place.arrays for place in places.values()}
-    _all_or_none(saved, places, result)
+    arrays = {node.arrays for node in nodes.values()}
+    _all_or_none(saved, nodes, result)
     for path, leaf in leaves.items():
         above = next((a for a in arrays if path[: len(a)] == a), None)
-        tables = [t for t, place in places.items() if place.arrays == above]
+        tables = [t for t, node in nodes.items() if node.arrays == above]
         if path in trains:
             _compare_counters(path, leaf, fields["leaves"], result, axis=0)
         elif above is None:
@@ -78,7 +78,7 @@ def plan(
         elif not any(t in saved for t in tables):
             continue
         elif path[len(above)] == "sketch" and not (
-            _is_saved(path, leaf, fields) and _counts_alike(tables, saved, places)
+            _is_saved(path, leaf, fields) and _counts_alike(tables, saved, nodes)
         ):
             result.emptied.append(path)  # see carry_counts
         elif path[len(above)] == "removed" and not _is_saved(path, leaf, fields):
@@ -118,9 +118,9 @@ def _note_passed_over(
 
 
 def _tables_of_one_side(
-    saved: Mapping[Path, Any], places: Mapping[Path, Any], strict: bool, result: Plan
+    saved: Mapping[Path, Any], nodes: Mapping[Path, Any], strict: bool, result: Plan
 ) -> None:
-    missing, extra = places.keys() - saved.keys(), saved.keys() - places.keys()
+    missing, extra = nodes.keys() - saved.keys(), saved.keys() - nodes.keys()
     sentences = [
         f"The checkpoint has no table '{_spelled(path)}', which this model has"
         for path in sorted(missing)
@@ -135,9 +135,9 @@ def _tables_of_one_side(
 
 
 def _compare_table(
-    path: Path, saved: Schema, place: Place, strict: bool, result: Plan
+    path: Path, saved: Schema, node: TableNode, strict: bool, result: Plan
 ) -> None:
-    now = place.schema
+    now = node.schema
     name = _spelled(path)
     for field in ("dim", "key_dtype"):
         before, after = getattr(saved, field), getattr(now, field)
@@ -202,13 +202,13 @@ def _place(schema: Schema) -> Any:
 
 
 def _all_or_none(
-    saved: Mapping[Path, Any], places: Mapping[Path, Place], result: Plan
+    saved: Mapping[Path, Any], nodes: Mapping[Path, TableNode], result: Plan
 ) -> None:
     """Where one table of some arrays is inserted again, or not at all, all are."""
-    again = {places[path].arrays for path in result.again}
-    again |= {place.arrays for path, place in places.items() if path not in saved}
-    for path in places.keys() & saved.keys():
-        if places[path].arrays in again and path not in result.again:
+    again = {nodes[path].arrays for path in result.again}
+    again |= {node.arrays for path, node in nodes.items() if path not in saved}
+    for path in nodes.keys() & saved.keys():
+        if nodes[path].arrays in again and path not in result.again:
             result.again.append(path)
             result.anew[path] = set()
 
@@ -247,14 +247,16 @@ def _stored(schema: Schema) -> str:
 
 
 def _counts_alike(
-    tables: Sequence[Path], saved: Mapping[Path, Schema], places: Mapping[Path, Place]
+    tables: Sequence[Path],
+    saved: Mapping[Path, Schema],
+    nodes: Mapping[Path, TableNode],
 ) -> bool:
     """Whether counters of tables were of the kind that they are; at first sketches."""
 
     def kind(schema: Schema) -> str:
         return schema.config.get("counter", "sketch")
 
-    return all(kind(saved[t]) == kind(places[t].schema) for t in tables if t in saved)
+    return all(kind(saved[t]) == kind(nodes[t].schema) for t in tables if t in saved)
 
 
 def _is_saved(path: Path, leaf: Any, fields: Mapping[str, Any]) -> bool:

@@ -64,7 +64,7 @@ def _check_layout(layout: Fields) -> None:
     if "given_words" in layout:
         layout.whole("given_words", _WORDS)
         if layout["given_words"] != 2 * numbers["bucket_capacity"]:
-            problem = "its given scores are not two words a slot"
+            problem = "its custom scores are not two words a slot"
             raise DamagedFileError(layout.path, problem)
     for name in ("keys_word", "scores_word"):
         if numbers[name] + last >= numbers["bucket_words"]:

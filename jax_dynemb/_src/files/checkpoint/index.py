@@ -31,8 +31,8 @@ def index_layout() -> dict[str, int]:
     """In 32-bit words: a bucket, its first key and score, and the step to the next.
 
     Also how many counters a table has, and the largest count that fits above the clock.
-    Then the words of given scores behind a bucket of a customized table. The first
-    versions said nothing of them. Without the last, given scores stand above the clock.
+    Then the words of custom scores behind a bucket of a customized table. The first
+    versions said nothing of them. Without the last, these scores stand above the clock.
     """
     constants = _ffi.constants()
     words = {name: constants[name] for name in FIRST}
@@ -44,13 +44,13 @@ def index_layout() -> dict[str, int]:
 
 
 def is_like_now(layout: Mapping[str, int]) -> bool:
-    """Whether a layout is this version's, but for given scores."""
+    """Whether a layout is this version's, but for custom scores."""
     now = index_layout()
     return {**layout, "given_words": now["given_words"]} == now
 
 
 def lacks_given(layout: Mapping[str, int], score_strategy: str) -> bool:
-    """Whether an index holds given scores above the clock, as 30 bits."""
+    """Whether an index holds custom scores above the clock, as 30 bits."""
     return score_strategy == "customized" and "given_words" not in layout
 
 

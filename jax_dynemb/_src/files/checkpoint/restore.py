@@ -34,7 +34,7 @@ from jax_dynemb._src.files.checkpoint.read_pieces import read_pieces
 from jax_dynemb._src.files.checkpoint.save_tree import wait
 from jax_dynemb._src.files.checkpoint.stored import Saved, arrays_of
 from jax_dynemb._src.files.checkpoint.together import together
-from jax_dynemb._src.files.checkpoint.tree import Path, Place
+from jax_dynemb._src.files.checkpoint.tree import Path, TableNode
 from jax_dynemb._src.ops import empty_sketch, extended, is_shared, new_run, on_host
 from jax_dynemb._src.rows import PIN
 from jax_dynemb._src.spec import TableSpec
@@ -112,21 +112,21 @@ def restore(
         together(_checksums.verify_file, item, _layout.SCHEMA_FILE)
     saved = Saved.read(item.parent)
     leaves, how = _tree.flatten(tree)
-    places = _tree.find_tables(tree, tables)
-    room = together(_room.make_room, saved, leaves, places, allow_drop, verify)
-    leaves, places = room.leaves, room.places
-    given = _shardings.placed(leaves, places, tables)
-    free = _shardings.uncommitted(leaves, places, tables)
-    own = _apart.targets(given, places, saved.fields["tables"])
-    whole, together_at, given, places = given, places, own.leaves, own.places
-    leaves, longer = _uneven.targets(_tiers.targets(given, places), places)
+    nodes = _tree.find_tables(tree, tables)
+    room = together(_room.make_room, saved, leaves, nodes, allow_drop, verify)
+    leaves, nodes = room.leaves, room.nodes
+    given = _shardings.placed(leaves, nodes, tables)
+    free = _shardings.uncommitted(leaves, nodes, tables)
+    own = _apart.targets(given, nodes, saved.fields["tables"])
+    whole, together_at, given, nodes = given, nodes, own.leaves, own.nodes
+    leaves, longer = _uneven.targets(_tiers.targets(given, nodes), nodes)
     trains = _tree.train_counters(tree)
-    plan = _compare.plan(saved.schemas, saved.fields, leaves, places, trains, strict)
-    below = _below.open_commits(saved, stores, places)
+    plan = _compare.plan(saved.schemas, saved.fields, leaves, nodes, trains, strict)
+    below = _below.open_commits(saved, stores, nodes)
     if not allow_drop:
-        _room.check_brought_up(saved, places, below)
+        _room.check_brought_up(saved, nodes, below)
     for table in plan.again:  # these are filled as they are
-        leaves |= places[table].own(given)
+        leaves |= nodes[table].own(given)
     _tree.check_shared(leaves)
     large = _large(saved, leaves, plan, longer)
     if verify:
@@ -134,24 +134,24 @@ def restore(
         together(_checksums.verify_checksums, item, later)
     freed = [*room.freed, *own.replaced]
     _read_directly(saved.folder, leaves, plan, large, longer, verify, freed)
-    leaves = _uneven.as_given(leaves, given, places, plan.directly)
+    leaves = _uneven.as_given(leaves, given, nodes, plan.directly)
     drawn = new_run(any(map(is_shared, leaves.values())))
-    _extend_lineages(leaves, places, plan, drawn)
+    _extend_lineages(leaves, nodes, plan, drawn)
     for at in trains & set(plan.directly):
         leaves[at] = _like(leaves[at], restored(np.array(on_host(leaves[at])), drawn))
-    _count_pins(saved, leaves, places, plan)
+    _count_pins(saved, leaves, nodes, plan)
     for path, device in free.items():
         leaves[path] = _shardings.released(leaves[path], device)
     for path in plan.emptied:
-        leaves[path] = _begun_again(path, leaves[path], places)
+        leaves[path] = _begun_again(path, leaves[path], nodes)
     notes = room.notes + plan.notes
     for table in plan.again:
-        notes += _read_again(saved, leaves, places[table], table, plan, drawn)
-    as_saved = {at: p for at, p in places.items() if at not in plan.again}
+        notes += _read_again(saved, leaves, nodes[table], table, plan, drawn)
+    as_saved = {at: p for at, p in nodes.items() if at not in plan.again}
     leaves = _tiers.tiered(leaves, given, as_saved)
-    notes += carry_counts(saved, leaves, places, plan)
+    notes += carry_counts(saved, leaves, nodes, plan)
     for table, store in below.items():
-        notes += _with_store(saved, leaves, places[table], table, store, plan)
+        notes += _with_store(saved, leaves, nodes[table], table, store, plan)
     leaves = _apart.together(leaves, whole, together_at)
     room.take()
     return Restored(step, _tree.unflatten(leaves, how), tuple(notes))
@@ -232,16 +232,16 @@ def _padded(counters: jax.Array, now: jax.ShapeDtypeStruct) -> jax.Array:
 
 def _extend_lineages(
     leaves: dict[_tree.Path, Any],
-    places: Mapping[_tree.Path, _tree.Place],
+    nodes: Mapping[_tree.Path, _tree.TableNode],
     plan: Plan,
     drawn: np.ndarray,
 ) -> None:
     """Begins a segment in the counters that were read as they are."""
     of_arrays: dict[_tree.Path, list[slice]] = {}
-    for place in places.values():
-        path = (*place.arrays, "counters")
+    for node in nodes.values():
+        path = (*node.arrays, "counters")
         if path in plan.directly:
-            rows = place.coll.hash_engine.counter_rows(place.name)
+            rows = node.coll.hash_engine.counter_rows(node.name)
             of_arrays.setdefault(path, []).append(rows)
     for path, tables in of_arrays.items():
         words = np.array(on_host(leaves[path]))
@@ -260,19 +260,19 @@ def _like(leaf: Any, words: np.ndarray) -> Any:
 def _count_pins(
     saved: Saved,
     leaves: dict[_tree.Path, Any],
-    places: Mapping[_tree.Path, _tree.Place],
+    nodes: Mapping[_tree.Path, _tree.TableNode],
     plan: Plan,
 ) -> None:
     """Counts the pinned rows of versions that had pins and no counter of them."""
     column = _ffi.code("counters", "pinned")
-    for at, place in places.items():
-        path = (*place.arrays, "counters")
+    for at, node in nodes.items():
+        path = (*node.arrays, "counters")
         if path not in plan.padded or plan.padded[path][1] > column:
             continue
         index = saved.table(at).index()
         pinned = sum(int(np.count_nonzero(scores & PIN)) for _, scores in index)
         words = np.array(on_host(leaves[path]))
-        own = words.view(np.uint64)[place.coll.hash_engine.counter_rows(place.name)]
+        own = words.view(np.uint64)[node.coll.hash_engine.counter_rows(node.name)]
         own[0, column] = pinned
         leaves[path] = _like(leaves[path], words)
 
@@ -295,22 +295,22 @@ def _abstract(leaf: Any) -> Any:
 def _read_again(
     saved: Saved,
     leaves: dict[_tree.Path, Any],
-    place: _tree.Place,
+    node: _tree.TableNode,
     table: _tree.Path,
     plan: Plan,
     drawn: np.ndarray,
 ) -> list[str]:
     """Fills one table row by row; its leaves are replaced in ``leaves``."""
-    own = place.own(leaves)
+    own = node.own(leaves)
     # What an optax optimizer stores once has been read; the rest is donated.
     kept = {path: own[path] for path in own.keys() & set(plan.directly)}
     own |= {
         path: jax.device_put(np.asarray(leaf), leaf.sharding)
         for path, leaf in kept.items()
     }
-    given = _stored.state_of(place, own.values())
+    given = _stored.state_of(node, own.values())
     stored, anew = saved.table(table), plan.anew[table]
-    new, notes = _stored.fill(place, given, stored, anew, drawn)
+    new, notes = _stored.fill(node, given, stored, anew, drawn)
     leaves |= dict(zip(own, jax.tree.leaves(new), strict=True)) | kept
     return notes
 
@@ -318,30 +318,30 @@ def _read_again(
 def _with_store(
     saved: Saved,
     leaves: dict[_tree.Path, Any],
-    place: _tree.Place,
+    node: _tree.TableNode,
     table: _tree.Path,
     store: Store,
     plan: Plan,
 ) -> list[str]:
     """Moves rows where a table has a store now and had none, or the reverse."""
-    own = place.own(leaves)
-    arrays = _stored.arrays_of(place, own.values())
-    name = place.coll.state_name(place.name)
-    if not _below.has_store(place):
-        new, sentence = _below.bring_up({name: arrays}, place, store)
+    own = node.own(leaves)
+    arrays = _stored.arrays_of(node, own.values())
+    name = node.coll.state_name(node.name)
+    if not _below.has_store(node):
+        new, sentence = _below.bring_up({name: arrays}, node, store)
         leaves |= dict(zip(own, jax.tree.leaves(new), strict=True))
         return [sentence]
     if table not in plan.again:
         return []
-    sentence = _below.put_left_out(saved, {name: arrays}, place, table, store)
+    sentence = _below.put_left_out(saved, {name: arrays}, node, table, store)
     return [] if sentence is None else [sentence]
 
 
 def _begun_again(
-    path: _tree.Path, leaf: Any, places: Mapping[_tree.Path, _tree.Place]
+    path: _tree.Path, leaf: Any, nodes: Mapping[_tree.Path, _tree.TableNode]
 ) -> Any:
     """A sketch or a log of removed keys, of tables that begin one."""
-    owner = next(p for p in places.values() if path[: len(p.arrays)] == p.arrays)
+    owner = next(p for p in nodes.values() if path[: len(p.arrays)] == p.arrays)
     spec = TableSpec.of(owner.config)
 
     def part(index: Any) -> np.ndarray:
@@ -354,18 +354,18 @@ def _begun_again(
 
 
 def carry_counts(
-    saved: Saved, leaves: dict[Path, Any], places: Mapping[Path, Place], plan: Plan
+    saved: Saved, leaves: dict[Path, Any], nodes: Mapping[Path, TableNode], plan: Plan
 ) -> Iterator[str]:
     """Fills counters in ``leaves`` that were not read as saved; yields what differs."""
-    for at, place in places.items():
-        rule = place.config.admission
-        emptied = at in plan.again or (*place.arrays, "sketch") in plan.emptied
+    for at, node in nodes.items():
+        rule = node.config.admission
+        emptied = at in plan.again or (*node.arrays, "sketch") in plan.emptied
         if not isinstance(rule, Frequency) or not emptied:
             continue
         if at not in saved.schemas:
             continue
-        own = place.own(leaves)
-        state = arrays_of(place, own.values())
-        state, problems = with_counter(place.coll, place.name, state, saved.table(at))
+        own = node.own(leaves)
+        state = arrays_of(node, own.values())
+        state, problems = with_counter(node.coll, node.name, state, saved.table(at))
         leaves |= dict(zip(own, jax.tree.leaves(state), strict=True))
         yield from (f"Table '{'/'.join(at)}': {problem}" for problem in problems)

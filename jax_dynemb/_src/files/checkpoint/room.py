@@ -21,7 +21,7 @@ from jax_dynemb._src.files.checkpoint import below as _below
 from jax_dynemb._src.files.checkpoint import checksums as _checksums
 from jax_dynemb._src.files.checkpoint.layout import ITEM
 from jax_dynemb._src.files.checkpoint.stored import Saved
-from jax_dynemb._src.files.checkpoint.tree import Path, Place
+from jax_dynemb._src.files.checkpoint.tree import Path, TableNode
 from jax_dynemb._src.files.live import no_place
 from jax_dynemb._src.rows import Keys, Schema, roomy_capacity, without_place
 from jax_dynemb._src.stores import Store
@@ -32,10 +32,10 @@ _ALLOW = "or pass allow_drop=True to keep those with the highest scores of each 
 
 @dataclasses.dataclass
 class Room:
-    """Holds a tree that has a place for every row."""
+    """Holds a tree that has room for every row."""
 
     leaves: dict[Path, Any]  # by path; arrays of tables that grow are abstract
-    places: dict[Path, Place]  # of the tables, in their new sizes
+    nodes: dict[Path, TableNode]  # of the tables, in their new sizes
     # The arrays that those of larger tables replace.
     freed: list[jax.Array] = dataclasses.field(default_factory=list)
     # The modules that grow, with their new tables.
@@ -52,7 +52,7 @@ class Room:
 def make_room(
     saved: Saved,
     leaves: Mapping[Path, Any],
-    places: Mapping[Path, Place],
+    nodes: Mapping[Path, TableNode],
     allow_drop: bool,
     verify: bool,
 ) -> Room:
@@ -61,25 +61,25 @@ def make_room(
     Where rows would be lost it raises ValueError, after a check of the keys' checksums
     with ``verify``. ``allow_drop`` leaves all sizes as they are.
     """
-    room = Room(dict(leaves), dict(places))
+    room = Room(dict(leaves), dict(nodes))
     if allow_drop:
         return room
     due: dict[int, dict[str, int]] = {}
     modules: dict[int, Any] = {}
-    for at, place in places.items():
-        table = _Table.of(saved, at, place)
+    for at, node in nodes.items():
+        table = _Table.of(saved, at, node)
         if table is None or not (slots := table.needed_slots()):
             continue
-        if place.module is None or slots > place.config.max_slots:
+        if node.module is None or slots > node.config.max_slots:
             if verify:
                 item = saved.folder / ITEM
                 _checksums.verify_checksums(item, lambda name: ".index/" not in name)
             table.refuse(slots)
         else:
-            modules[id(place.module)] = place.module
-            due.setdefault(id(place.module), {})[place.name] = slots
+            modules[id(node.module)] = node.module
+            due.setdefault(id(node.module), {})[node.name] = slots
             room.notes.append(
-                f"Table '{'/'.join(at)}' has grown from {place.config.num_slots} to "
+                f"Table '{'/'.join(at)}' has grown from {node.config.num_slots} to "
                 f"the {slots} slots that its rows need."
             )
     for number, sizes in due.items():
@@ -88,13 +88,13 @@ def make_room(
 
 
 def check_brought_up(
-    saved: Saved, places: Mapping[Path, Place], below: Mapping[Path, Store]
+    saved: Saved, nodes: Mapping[Path, TableNode], below: Mapping[Path, Store]
 ) -> None:
     """Refuses rows of stores that tables without a store have no place for."""
     for at, store in below.items():
-        if _below.has_store(places[at]):
+        if _below.has_store(nodes[at]):
             continue
-        table = _Table.of(saved, at, places[at])
+        table = _Table.of(saved, at, nodes[at])
         if table is not None and (slots := table.needed_slots(store)):
             table.refuse(slots, store)
 
@@ -105,17 +105,17 @@ class _Table:
 
     saved: Saved
     at: Path
-    place: Place
+    node: TableNode
     schema: Schema
 
     @classmethod
-    def of(cls, saved: Saved, at: Path, place: Place) -> _Table | None:
+    def of(cls, saved: Saved, at: Path, node: TableNode) -> _Table | None:
         """Opens the table at a path; None without one, or if its rows have a store."""
         schema = saved.schemas.get(at)
-        dynamic = isinstance(place.config, TableConfig)
-        if schema is None or not dynamic or _below.has_store(place):
+        dynamic = isinstance(node.config, TableConfig)
+        if schema is None or not dynamic or _below.has_store(node):
             return None
-        return cls(saved, at, place, schema) if schema.num_buckets else None
+        return cls(saved, at, node, schema) if schema.num_buckets else None
 
     @property
     def slots(self) -> int:
@@ -123,10 +123,10 @@ class _Table:
         return self.schema.num_buckets * _ffi.constants()["bucket_capacity"]
 
     def needed_slots(self, store: Store | None = None) -> int:
-        """Slots that have a place for every row; 0 if the table has them already."""
-        now = self.place.config
+        """Slots that have room for every row; 0 if the table has them already."""
+        now = self.node.config
         smaller = now.num_buckets < self.schema.num_buckets
-        if self.place.module is not None and smaller and self._is_cut(store):
+        if self.node.module is not None and smaller and self._is_cut(store):
             return self.slots
         same = now.num_buckets % self.schema.num_buckets == 0
         if same and now.hash_seed == self.schema.hash_seed and store is None:
@@ -138,13 +138,13 @@ class _Table:
 
     def _is_cut(self, store: Store | None) -> bool:
         """Whether the size of the checkpoint is enough: each bucket is one there."""
-        seeds = self.place.config.hash_seed == self.schema.hash_seed
-        cut = self.schema.num_buckets % self.place.config.num_buckets == 0
+        seeds = self.node.config.hash_seed == self.schema.hash_seed
+        cut = self.schema.num_buckets % self.node.config.num_buckets == 0
         return seeds and cut and store is None
 
     def refuse(self, slots: int, store: Store | None = None) -> None:
         """Raises ValueError with what would be lost, if anything would."""
-        name, config, lost = self.place.name, self.place.config, self._lost(store)
+        name, config, lost = self.node.name, self.node.config, self._lost(store)
         if not lost:
             return
         rows = sum(map(len, self._keys(store)()))
@@ -161,7 +161,7 @@ class _Table:
         )
 
     def _lost(self, store: Store | None) -> int:
-        config, keys = self.place.config, self._keys(store)
+        config, keys = self.node.config, self._keys(store)
         return without_place(keys, config.num_buckets, config.hash_seed)
 
     def _keys(self, store: Store | None) -> Keys:
@@ -185,12 +185,12 @@ def _grow(room: Room, module: Any, coll: Tables) -> None:
     """Puts the types of larger arrays into a tree, with the shardings of the old."""
     made = jax.eval_shape(coll.init, np.uint32(0))
     arrays = {}
-    for at, place in room.places.items():
-        if place.module is module:
-            room.places[at] = dataclasses.replace(place, coll=coll)
-            arrays[place.arrays] = place, made[coll.state_name(place.name)]
-    for place, new in arrays.values():
-        own = place.own(room.leaves)
+    for at, node in room.nodes.items():
+        if node.module is module:
+            room.nodes[at] = dataclasses.replace(node, coll=coll)
+            arrays[node.arrays] = node, made[coll.state_name(node.name)]
+    for node, new in arrays.values():
+        own = node.own(room.leaves)
         for (path, old), shape in zip(own.items(), jax.tree.leaves(new), strict=True):
             if tuple(old.shape) == tuple(shape.shape):
                 continue

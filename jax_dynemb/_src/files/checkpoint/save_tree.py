@@ -40,7 +40,7 @@ from jax_dynemb._src.files.checkpoint.plain_leaves import (
     check_leaves,
     check_names,
 )
-from jax_dynemb._src.files.checkpoint.tree import Path, Place
+from jax_dynemb._src.files.checkpoint.tree import Path, TableNode
 from jax_dynemb._src.files.disk import Presence, disk_errors
 from jax_dynemb._src.files.integrity import FORMAT_VERSION
 from jax_dynemb._src.is_whole import is_whole
@@ -122,15 +122,15 @@ def save(
     check_names(leaves)
     check_leaves(leaves)
     _tree.check_shared(leaves)
-    places = _tree.find_tables(tree, tables)
-    warn_of_losses(leaves, places)
+    nodes = _tree.find_tables(tree, tables)
+    warn_of_losses(leaves, nodes)
     if feed is not None:
         _finished(path)  # else a crash could leave a checkpoint whose commit is gone
-    tags = _below.commit(feed, tree, places, step)
-    own = _apart.saved(leaves, places)
-    leaves, places = own.leaves, own.places
+    tags = _below.commit(feed, tree, nodes, step)
+    own = _apart.saved(leaves, nodes)
+    leaves, nodes = own.leaves, own.nodes
     check_names(leaves)
-    leaves, rows = _uneven.plain(_tiers.plain(leaves, places), places)
+    leaves, rows = _uneven.plain(_tiers.plain(leaves, nodes), nodes)
     stored = {
         at: jax.ShapeDtypeStruct((rows[at], *leaf.shape[1:]), leaf.dtype)
         if at in rows
@@ -143,8 +143,7 @@ def save(
         "index": index_layout(),
         "stores": tags,
         "tables": {
-            "/".join(at): place.schema.to_json(secret=True)
-            for at, place in places.items()
+            "/".join(at): node.schema.to_json(secret=True) for at, node in nodes.items()
         },
         "leaves": {"/".join(at): describe(leaf) for at, leaf in stored.items()},
         "pieces": [
@@ -303,13 +302,13 @@ def before_threads_end(function: Callable[[], None]) -> None:
     register(function)
 
 
-def warn_of_losses(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) -> None:
+def warn_of_losses(leaves: Mapping[Path, Any], nodes: Mapping[Path, TableNode]) -> None:
     """Warns of tables that are never updated, or that have refused ids."""
-    for place in places.values():
-        coll = place.coll
-        counters = leaves.get((*place.arrays, "counters"))
-        dynamic = place.name in coll.engine.catalog.dynamic
+    for node in nodes.values():
+        coll = node.coll
+        counters = leaves.get((*node.arrays, "counters"))
+        dynamic = node.name in coll.engine.catalog.dynamic
         if not dynamic or not getattr(counters, "is_fully_addressable", False):
             continue
-        own = np.asarray(counters)[coll.hash_engine.counter_rows(place.name)]
-        shard.warn_of_losses(place.config, shard.counter_totals(own))
+        own = np.asarray(counters)[coll.hash_engine.counter_rows(node.name)]
+        shard.warn_of_losses(node.config, shard.counter_totals(own))

@@ -17,20 +17,20 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from jax_dynemb._src.files.checkpoint.pieces import is_host
-from jax_dynemb._src.files.checkpoint.tree import Path, Place
+from jax_dynemb._src.files.checkpoint.tree import Path, TableNode
 from jax_dynemb._src.table import Tables
 
 
 def placed(
-    leaves: Mapping[Path, Any], places: Mapping[Path, Place], tables: Tables | None
+    leaves: Mapping[Path, Any], nodes: Mapping[Path, TableNode], tables: Tables | None
 ) -> dict[Path, Any]:
     """Returns the same leaves, each with the sharding that it is to come back with.
 
     Arrays that come back elsewhere become abstract, and abstract ones get a sharding.
-    Tensor trains of ``tables`` are not among ``places``.
+    Tensor trains of ``tables`` are not among ``nodes``.
     """
-    shardings, mesh = _of_tables(leaves, places), _mesh(places, tables)
-    above = {place.arrays for place in places.values()}
+    shardings, mesh = _of_tables(leaves, nodes), _mesh(nodes, tables)
+    above = {node.arrays for node in nodes.values()}
 
     def one(path: Path, leaf: Any) -> Any:
         if not isinstance(leaf, jax.Array | jax.ShapeDtypeStruct):
@@ -50,16 +50,16 @@ def placed(
 
 
 def uncommitted(
-    leaves: Mapping[Path, Any], places: Mapping[Path, Place], tables: Tables | None
+    leaves: Mapping[Path, Any], nodes: Mapping[Path, TableNode], tables: Tables | None
 ) -> dict[Path, Any]:
     """Returns the devices of arrays that come back without being committed to them.
 
     These are arrays beside tables, where no table is on a mesh. A program may use them
     with arrays on any devices, as it could before.
     """
-    if _mesh(places, tables) is not None:
+    if _mesh(nodes, tables) is not None:
         return {}
-    above = {place.arrays for place in places.values()}
+    above = {node.arrays for node in nodes.values()}
     return {
         path: _device_of(leaf)
         for path, leaf in leaves.items()
@@ -103,26 +103,26 @@ def _on_all(mesh: Any, given: Any) -> Any:
     return NamedSharding(mesh, PartitionSpec(), memory_kind=kind)
 
 
-def _mesh(places: Mapping[Path, Place], tables: Tables | None) -> Any:
+def _mesh(nodes: Mapping[Path, TableNode], tables: Tables | None) -> Any:
     """Returns the mesh of some tables; None if all are on one device."""
-    colls = [*(place.coll for place in places.values()), tables]
+    colls = [*(node.coll for node in nodes.values()), tables]
     placements = (coll.placement for coll in colls if coll is not None)
     meshes = (each.mesh for each in placements if each is not None)
     return next((mesh for mesh in meshes if mesh is not None), None)
 
 
 def _of_tables(
-    leaves: Mapping[Path, Any], places: Mapping[Path, Place]
+    leaves: Mapping[Path, Any], nodes: Mapping[Path, TableNode]
 ) -> dict[Path, Any]:
     """The shardings of tables on meshes, by the paths of their arrays."""
     shardings = {}
-    for place in places.values():
-        placement = place.coll.placement
+    for node in nodes.values():
+        placement = node.coll.placement
         if placement is None or placement.mesh is None:
             continue
-        specs = place.coll.partition_specs()[place.coll.state_name(place.name)]
+        specs = node.coll.partition_specs()[node.coll.state_name(node.name)]
         of_table = [
             NamedSharding(placement.mesh, spec) for spec in jax.tree.leaves(specs)
         ]
-        shardings |= dict(zip(place.own(leaves), of_table, strict=True))
+        shardings |= dict(zip(node.own(leaves), of_table, strict=True))
     return shardings

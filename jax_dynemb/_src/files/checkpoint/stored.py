@@ -28,7 +28,7 @@ from jax_dynemb._src.files.checkpoint.index import (
 )
 from jax_dynemb._src.files.checkpoint.layout import ITEM, SCHEMA_FILE, Directory
 from jax_dynemb._src.files.checkpoint.tree import Path as TreePath
-from jax_dynemb._src.files.checkpoint.tree import Place
+from jax_dynemb._src.files.checkpoint.tree import TableNode
 from jax_dynemb._src.files.integrity import DamagedFileError
 from jax_dynemb._src.files.live import clear_table, warn_of_loss
 from jax_dynemb._src.ops import (
@@ -92,7 +92,9 @@ class Saved:
             chunks=functools.partial(_chunks, arrays),
             index=functools.partial(_keys_and_scores, arrays),
             identity=Identity.of(words),
-            counted=(lambda: counts_of(arrays.counter())) if counts and exact else None,
+            admission_counts=(lambda: counts_of(arrays.counter()))
+            if counts and exact
+            else None,
             sketch=arrays.counter if counts and not exact else None,
         )
 
@@ -227,21 +229,21 @@ def _ranges(
         yield first, min(count, first + buckets)
 
 
-def state_of(place: Place, leaves: Collection[Any]) -> TableState:
+def state_of(node: TableNode, leaves: Collection[Any]) -> TableState:
     """A table to fill, from the leaves that the user's tree has of it."""
-    given = arrays_of(place, leaves)
+    given = arrays_of(node, leaves)
     if all(isinstance(leaf, jax.Array) for leaf in leaves):
-        return clear_table(place.coll, place.name, given)
-    return place.coll.engine.empty(place.name, given)
+        return clear_table(node.coll, node.name, given)
+    return node.coll.engine.empty(node.name, given)
 
 
-def arrays_of(place: Place, leaves: Collection[Any]) -> TableState:
+def arrays_of(node: TableNode, leaves: Collection[Any]) -> TableState:
     """Joins the leaves that a tree has of a table's arrays."""
-    table = TableSpec.of(place.config)
+    table = TableSpec.of(node.config)
 
     def make_one(seed: jax.Array, run: jax.Array) -> TableState:
         state = with_homes(table, empty_state(table, seed, run))
-        return dataclasses.replace(state, name=place.coll.state_name(place.name))
+        return dataclasses.replace(state, name=node.coll.state_name(node.name))
 
     nothing = jnp.zeros(2, jnp.uint32), jnp.zeros((3, 2), jnp.uint32)
     abstract = jax.eval_shape(make_one, *nothing)
@@ -249,7 +251,7 @@ def arrays_of(place: Place, leaves: Collection[Any]) -> TableState:
 
 
 def fill(
-    place: Place,
+    node: TableNode,
     state: TableState,
     stored: StoredTable,
     fresh: set[str],
@@ -260,14 +262,14 @@ def fill(
     ``fresh`` is what does not come from there, see ``Plan``; ``drawn`` is of
     ``new_run``.
     """
-    chunks, now = stored.chunks(), place.config
+    chunks, now = stored.chunks(), node.config
     if now.hash_seed != stored.schema.hash_seed:
         chunks = keep_best_elsewhere(chunks, stored.index(), now)
     elif now.num_buckets < stored.schema.num_buckets:
         chunks = keep_best(chunks, now)
     state = insert_chunks(
-        place.coll,
-        place.name,
+        node.coll,
+        node.name,
         state,
         chunks,
         optimizer="optimizer" not in fresh,
@@ -277,16 +279,19 @@ def fill(
     carried |= _since_the_start(stored) | extended_numbers(stored.counters, drawn)
     if "optimizer" in fresh:
         carried["step"] = 0  # Adam's bias correction counts from here
-    coll, name = place.coll, place.name
+    coll, name = node.coll, node.name
     arrays = {coll.state_name(name): state}
-    left = stored.rows - counter_values(coll.hash_engine.counted(arrays, name))["rows"]
+    left = (
+        stored.rows
+        - counter_values(coll.hash_engine.with_own_counters(arrays, name))["rows"]
+    )
     carried["evicted"] = stored.counters["evicted"] + left
     if "scores" not in fresh:
         carried["clock"] = stored.counters["clock"]
     notes: list[str] = []
     if left and not isinstance(now.tier, StoreTier):  # which takes the others
         notes = warn_of_loss(
-            f"Table '{place.name}': {left} of {stored.rows} rows found no place in "
+            f"Table '{node.name}': {left} of {stored.rows} rows found no place in "
             "their bucket, those with the lowest scores. To keep them, restore without "
             "allow_drop=True."
         )

@@ -15,7 +15,7 @@ import numpy as np
 
 from jax_dynemb._src.engines import shard
 from jax_dynemb._src.files.checkpoint.stored import arrays_of
-from jax_dynemb._src.files.checkpoint.tree import Path, Place
+from jax_dynemb._src.files.checkpoint.tree import Path, TableNode
 from jax_dynemb._src.ops import TableState
 from jax_dynemb._src.spec import TableSpec
 
@@ -30,10 +30,12 @@ _RESTORED = _SEVERAL + (
 )
 
 
-def plain(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) -> dict[Path, Any]:
+def plain(
+    leaves: Mapping[Path, Any], nodes: Mapping[Path, TableNode]
+) -> dict[Path, Any]:
     """Replaces tiered tables' arrays by untiered ones, in NumPy; one process only."""
     result = dict(leaves)
-    for sharing, own in _tiered(leaves, places):
+    for sharing, own in _tiered(leaves, nodes):
         state = arrays_of(sharing[0], own.values())
         if not state.index.is_fully_addressable:
             raise NotImplementedError(_SAVED.format(name=sharing[0].name))
@@ -43,15 +45,15 @@ def plain(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) -> dict[Path
 
 
 def _rows_of_all(
-    sharing: Sequence[Place], state: TableState
+    sharing: Sequence[TableNode], state: TableState
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Reads the rows of tables that share arrays, as these lie there."""
     result: tuple[np.ndarray, dict[str, np.ndarray]] | None = None
-    for place in sharing:
-        dynamic = place.coll.hash_engine
-        states = {place.coll.state_name(place.name): state}
-        read = shard.rows_in_order(dynamic.shards(states, place.name))
-        where = dynamic.extent(place.name)
+    for node in sharing:
+        dynamic = node.coll.hash_engine
+        states = {node.coll.state_name(node.name): state}
+        read = shard.rows_in_order(dynamic.shards(states, node.name))
+        where = dynamic.extent(node.name)
         if "places" not in where:
             return read
         parts = where["places"]
@@ -69,14 +71,14 @@ def _rows_of_all(
 
 
 def targets(
-    leaves: Mapping[Path, Any], places: Mapping[Path, Place]
+    leaves: Mapping[Path, Any], nodes: Mapping[Path, TableNode]
 ) -> dict[Path, Any]:
     """Replaces the same arrays by the shapes of those that a checkpoint has."""
     result = dict(leaves)
-    for (place, *_), own in _tiered(leaves, places):
-        table, where = TableSpec.of(place.config), own[*place.arrays, "tier", "place"]
+    for (node, *_), own in _tiered(leaves, nodes):
+        table, where = TableSpec.of(node.config), own[*node.arrays, "tier", "location"]
         if not getattr(where.sharding, "is_fully_addressable", True):
-            raise NotImplementedError(_RESTORED.format(name=place.name))
+            raise NotImplementedError(_RESTORED.format(name=node.name))
         slots = where.shape[0]
         sharding = jax.sharding.SingleDeviceSharding(
             jax.local_devices()[0], memory_kind="pinned_host"
@@ -92,24 +94,24 @@ def targets(
             name: shape(slots, *spec.shape, dtype=spec.dtype)
             for name, spec in table.states.items()
         }
-        _replace(result, place, own, rows, states)
+        _replace(result, node, own, rows, states)
     return result
 
 
 def tiered(
     read: Mapping[Path, Any],
     given: Mapping[Path, Any],
-    places: Mapping[Path, Place],
+    nodes: Mapping[Path, TableNode],
 ) -> dict[Path, Any]:
     """Makes home records of the untiered rows in ``read``; frames begin empty."""
     result = {path: read.get(path, leaf) for path, leaf in given.items()}
-    for (place, *_), own in _tiered(given, places):
-        table = TableSpec.of(place.config)
-        above = place.arrays
+    for (node, *_), own in _tiered(given, nodes):
+        table = TableSpec.of(node.config)
+        above = node.arrays
         rows = np.asarray(read[*above, "values"])
         states = {n: np.asarray(read[*above, "optimizer", n]) for n in table.states}
         records = shard.records_of(table, rows, states)
-        missing = own[*above, "tier", "place"].shape[0] - len(records)
+        missing = own[*above, "tier", "location"].shape[0] - len(records)
         if missing:  # the last buckets of an uneven mesh
             records = np.pad(records, ((0, missing), (0, 0)))
         for path, leaf in own.items():
@@ -124,25 +126,25 @@ def tiered(
 
 
 def _tiered(
-    leaves: Mapping[Path, Any], places: Mapping[Path, Place]
-) -> Iterator[tuple[list[Place], dict[Path, Any]]]:
+    leaves: Mapping[Path, Any], nodes: Mapping[Path, TableNode]
+) -> Iterator[tuple[list[TableNode], dict[Path, Any]]]:
     """Finds the arrays of tiered tables, each with the tables that share them."""
-    sharing: dict[Path, list[Place]] = {}
-    for place in places.values():
-        if place.config.tier is not None:
-            sharing.setdefault(place.arrays, []).append(place)
+    sharing: dict[Path, list[TableNode]] = {}
+    for node in nodes.values():
+        if node.config.tier is not None:
+            sharing.setdefault(node.arrays, []).append(node)
     for some in sharing.values():
         yield some, some[0].own(leaves)
 
 
 def _replace(
     result: dict[Path, Any],
-    place: Place,
+    node: TableNode,
     own: Mapping[Path, Any],
     rows: Any,
     states: Mapping[str, Any],
 ) -> None:
-    above = place.arrays
+    above = node.arrays
     for path in own:
         member = path[len(above) :]
         if member[0] == "tier":

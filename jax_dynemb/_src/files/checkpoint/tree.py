@@ -29,7 +29,7 @@ Path = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class TableNode:
     """Where a table stands in a tree."""
 
     coll: Tables  # the collection that works on it
@@ -134,7 +134,7 @@ def check_shared(leaves: Mapping[Path, Any]) -> None:
             )
 
 
-def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
+def find_tables(tree: Any, tables: Tables | None) -> dict[Path, TableNode]:
     """Finds the tables of modules, and of ``tables`` that stand in the tree, by path.
 
     TypeError if ``tables`` are none; ValueError for an unknown config or other sizes.
@@ -143,13 +143,13 @@ def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
         raise TypeError(
             f"tables must be the jde.Tables that made the state, not {kind_of(tables)}."
         )
-    places = dict(_tables_of_modules(tree))
+    nodes = dict(_tables_of_modules(tree))
     plain = jax.tree.map(_state_of, tree, is_leaf=is_graph_node)
     leaves, _ = jax.tree_util.tree_flatten_with_path(plain, is_leaf=_is_table)
     made = None
     for keys, leaf in leaves:
         path = _path(keys)
-        if not _is_table(leaf) or any(path == p.arrays for p in places.values()):
+        if not _is_table(leaf) or any(path == p.arrays for p in nodes.values()):
             continue
         known = () if tables is None else _of_arrays(tables, path)
         if tables is None or not known:
@@ -160,8 +160,8 @@ def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
             )
         made = made or jax.eval_shape(tables.init, np.uint32(0))
         _check_config(made, path, leaf)
-        places |= known
-    return places
+        nodes |= known
+    return nodes
 
 
 def _check_config(made: Mapping[str, Any], path: Path, state: TableState) -> None:
@@ -180,16 +180,16 @@ def _check_config(made: Mapping[str, Any], path: Path, state: TableState) -> Non
             )
 
 
-def _of_arrays(coll: Tables, path: Path, module: Any = None) -> dict[Path, Place]:
+def _of_arrays(coll: Tables, path: Path, module: Any = None) -> dict[Path, TableNode]:
     """The tables whose arrays are at a path."""
     return {
-        (*path[:-1], name): Place(coll, name, path, module)
+        (*path[:-1], name): TableNode(coll, name, path, module)
         for name in coll.tables
         if coll.state_name(name) == path[-1]
     }
 
 
-def _tables_of_modules(tree: Any) -> Iterator[tuple[Path, Place]]:
+def _tables_of_modules(tree: Any) -> Iterator[tuple[Path, TableNode]]:
     nodes, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_graph_node)
     for keys, node in nodes:
         if not is_graph_node(node):

@@ -19,7 +19,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jax_dynemb._src.engines.shard import joined_counters
-from jax_dynemb._src.files.checkpoint.tree import Path, Place
+from jax_dynemb._src.files.checkpoint.tree import Path, TableNode
 from jax_dynemb._src.ops import empty_index, empty_sketch, on_host
 from jax_dynemb._src.spec import TableSpec
 
@@ -30,7 +30,7 @@ _CUT = ("index", "sketch", "values", "optimizer")
 class Uneven:
     """Describes arrays whose shards the buckets of their table do not fill evenly."""
 
-    place: Place
+    node: TableNode
     spec: TableSpec  # of the table, as a shard sees it
     mesh: Any
 
@@ -42,7 +42,7 @@ class Uneven:
 
     def member(self, path: Path) -> str:
         """Names an array of the state by its path."""
-        return path[len(self.place.arrays)]
+        return path[len(self.node.arrays)]
 
     def file_shape(self, path: Path, leaf: Any) -> tuple[int, ...]:
         """Returns the shape that a checkpoint has of an array."""
@@ -56,35 +56,35 @@ class Uneven:
         return tuple(leaf.shape)
 
 
-def uneven_tables(places: Mapping[Path, Place]) -> list[Uneven]:
+def uneven_tables(nodes: Mapping[Path, TableNode]) -> list[Uneven]:
     """Finds the tables with such arrays."""
     result = []
-    for place in places.values():
-        placement: Any = place.coll.placement
+    for node in nodes.values():
+        placement: Any = node.coll.placement
         if placement is None or placement.mesh is None:
             continue
-        spec = placement.stack_of(place.name).local
+        spec = placement.stack_of(node.name).local
         if spec.spare_buckets or not spec.is_even:
-            result.append(Uneven(place, spec, placement.mesh))
+            result.append(Uneven(node, spec, placement.mesh))
     return result
 
 
 def _own(
-    leaves: Mapping[Path, Any], places: Mapping[Path, Place]
+    leaves: Mapping[Path, Any], nodes: Mapping[Path, TableNode]
 ) -> Iterator[tuple[Uneven, Path, Any]]:
     """Lists the arrays of such tables whose shapes in a checkpoint differ."""
-    for table in uneven_tables(places):
-        for path, leaf in table.place.own(leaves).items():
+    for table in uneven_tables(nodes):
+        for path, leaf in table.node.own(leaves).items():
             if table.file_shape(path, leaf) != tuple(leaf.shape):
                 yield table, path, leaf
 
 
 def plain(
-    leaves: Mapping[Path, Any], places: Mapping[Path, Place]
+    leaves: Mapping[Path, Any], nodes: Mapping[Path, TableNode]
 ) -> tuple[dict[Path, Any], dict[Path, int]]:
     """Makes small arrays those of one device; says how many rows of others to write."""
     result, rows = dict(leaves), {}
-    for table, path, leaf in _own(leaves, places):
+    for table, path, leaf in _own(leaves, nodes):
         shape = table.file_shape(path, leaf)
         if table.member(path) in ("counters", "removed"):
             joined = _joined(table, path, on_host(leaf), shape)
@@ -98,11 +98,11 @@ def plain(
 
 
 def targets(
-    leaves: Mapping[Path, Any], places: Mapping[Path, Place]
+    leaves: Mapping[Path, Any], nodes: Mapping[Path, TableNode]
 ) -> tuple[dict[Path, Any], dict[Path, Any]]:
     """Makes arrays what a checkpoint has; also returns longer ones that pieces fill."""
     result, longer = dict(leaves), {}
-    for table, path, leaf in _own(leaves, places):
+    for table, path, leaf in _own(leaves, nodes):
         sharding = leaf.sharding
         if table.member(path) in ("counters", "removed"):
             sharding = NamedSharding(table.mesh, PartitionSpec())
@@ -117,12 +117,12 @@ def targets(
 def as_given(
     read: Mapping[Path, Any],
     given: Mapping[Path, Any],
-    places: Mapping[Path, Place],
+    nodes: Mapping[Path, TableNode],
     directly: Collection[Path],
 ) -> dict[Path, Any]:
     """Makes what was read ``directly`` fit the mesh; pieces end in zeros."""
     result = dict(read)
-    for table, path, leaf in _own(given, places):
+    for table, path, leaf in _own(given, nodes):
         if path not in read:
             continue
         if path not in directly:

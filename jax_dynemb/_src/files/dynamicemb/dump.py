@@ -45,7 +45,7 @@ from jax_dynemb._src.files.integrity import (
     read_json,
     verify_files,
 )
-from jax_dynemb._src.rows import Counted, Exported, Schema, StoredTable
+from jax_dynemb._src.rows import AdmissionCounts, Exported, Schema, StoredTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Dump:
         return self._read(SCORES, rank, self.score_words, 0, self.counts[rank])
 
     @property
-    def counted(self) -> Counted | None:
+    def admission_counts(self) -> AdmissionCounts | None:
         """Returns what reads the admission counter; None without one."""
         return self.counter if files_of(self.path, self.name, COUNTER_KEYS) else None
 
@@ -283,7 +283,9 @@ def stored_dump(dump: Dump) -> StoredTable:
     )
     counters = {"step": int(dump.metadata.get("iters", 0))}
     rows = sum(dump.counts)
-    return StoredTable(schema, rows, counters, chunks, index, counted=dump.counted)
+    return StoredTable(
+        schema, rows, counters, chunks, index, admission_counts=dump.admission_counts
+    )
 
 
 def _states_of(dump: Dump) -> tuple[str, dict[str, tuple[int, ...]]]:

@@ -110,7 +110,11 @@ def write_dynamicemb(
         _check(table, optimizer)
     given = counters if isinstance(counters, Mapping) else {}
     if counters is True:
-        known = {n: t.counted for n, t in tables.items() if t.counted is not None}
+        known = {
+            n: t.admission_counts
+            for n, t in tables.items()
+            if t.admission_counts is not None
+        }
         given = {name: read() for name, read in known.items()}
     columns = _columns(tables, compound or {})
     moment = time.time_ns() if now is None else now

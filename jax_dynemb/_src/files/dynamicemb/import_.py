@@ -91,7 +91,7 @@ def dynamicemb(
             new[arrays] = reader.fill(new[arrays], advance)
             counters[reader.name] = reader.dump.counter()
             new[arrays], changed = with_counts(
-                coll, reader.name, new[arrays], reader.dump.counted
+                coll, reader.name, new[arrays], reader.dump.admission_counts
             )
             reader.notes += changed
             notes += [f"Table '{reader.name}': {note}" for note in reader.notes]
@@ -144,7 +144,7 @@ class _Reader:
             scores=self._takes_scores,
         )
         arrays = {self._coll.state_name(self.name): new}
-        counted = self._coll.hash_engine.counted(arrays, self.name)
+        counted = self._coll.hash_engine.with_own_counters(arrays, self.name)
         self._note_losses(counter_values(counted)["rows"])
         rows = self._coll.hash_engine.counter_rows(self.name)
         return set_counters(new, self._counters(counted), rows)
@@ -257,7 +257,7 @@ class _Reader:
         return False
 
     def _check_range(self) -> None:
-        """Refuses given scores that no row can have, and notes others."""
+        """Refuses custom scores that no row can have, and notes others."""
         if self._strategy not in ("customized", "lfu", "step"):
             return
         most = {"customized": MOST_SCORE, "lfu": 2**30 - 1}.get(self._strategy, 2**61)

@@ -97,7 +97,7 @@ def fill_table(
     arrays = coll.state_name(name)
     empty = clear_table(coll, name, state[arrays])
     state[arrays] = insert_chunks(coll, name, empty, chunks, **options)
-    return counter_values(coll.hash_engine.counted(state, name))["rows"]
+    return counter_values(coll.hash_engine.with_own_counters(state, name))["rows"]
 
 
 def _cleared(coll: Tables, name: str, state: TableState) -> TableState:

@@ -32,7 +32,7 @@ def live_table(coll: Tables, state: States, name: str) -> StoredTable:
     config: Any = coll.tables[name]
     if not isinstance(config, TableConfig):
         return _tensor_train(coll, state, config)
-    counters = counter_values(coll.hash_engine.counted(state, name))
+    counters = counter_values(coll.hash_engine.with_own_counters(state, name))
     schema = Schema.of(config, counters["step"])
     return StoredTable(
         schema=dataclasses.replace(schema, hash_seed=config.hash_seed),
@@ -51,7 +51,11 @@ def _counts(coll: Tables, state: States, config: TableConfig) -> dict[str, Any]:
     if not isinstance(config.admission, Frequency):
         return {}
     if config.admission.counts_keys:
-        return {"counted": functools.partial(coll.counted, state, config.name)}
+        return {
+            "admission_counts": functools.partial(
+                coll.admission_counts, state, config.name
+            )
+        }
     arrays = state[coll.state_name(config.name)]
     return {"sketch": functools.partial(sketch_of, coll, config.name, arrays)}
 

@@ -33,8 +33,8 @@ def counts_of_table(table: StoredTable) -> tuple[dict[str, np.ndarray], dict[str
     A sketch means nothing without the seed of its table's hash, which is a secret.
     """
     schema = table.schema
-    if table.counted is not None:
-        keys, counts = table.counted()
+    if table.admission_counts is not None:
+        keys, counts = table.admission_counts()
         order = np.argsort(keys)
         keys, counts = keys[order], counts[order].astype(np.int64)
         return {"counted_keys": keys, "counts": counts}, {}
@@ -70,7 +70,7 @@ def check_counts(header: Header) -> None:
 def stored_counts(header: Header, admitted: np.ndarray) -> dict[str, Any]:
     """Readers of the counts, without keys int64[n] that were ``admitted`` since."""
     if "counted_keys" in header.tensors:
-        return {"counted": functools.partial(_counted, header, admitted)}
+        return {"admission_counts": functools.partial(_counted, header, admitted)}
     if "sketch" in header.tensors:
         return {"sketch": lambda: read_tensor(header, "sketch").view(np.uint32)}
     return {}

@@ -131,7 +131,7 @@ def _write(
         "since": series.until,
         "until": until,
         "previous": series.files[0].link,
-        "step": counter_values(coll.hash_engine.counted(state, name))["step"],
+        "step": counter_values(coll.hash_engine.with_own_counters(state, name))["step"],
     }
     if (identity := identity_in(coll, state, name)) is not None:
         fields["identity"] = identity.to_json()

@@ -64,7 +64,11 @@ def safetensors(
     found = {name: stored_series(each) for name, each in series.items()}
     check_room(coll, {n: _keys(table) for n, table in found.items()}, allow_drop)
     new, notes = dict(coll.init(0) if state is None else state), []
-    counters = {n: table.counted() for n, table in found.items() if table.counted}
+    counters = {
+        n: table.admission_counts()
+        for n, table in found.items()
+        if table.admission_counts
+    }
     total = sum(table.rows for table in found.values())
     with progress_bar("safetensors", total, quiet) as advance:
         for name, table in found.items():

@@ -28,11 +28,11 @@ from jax_dynemb._src.engines.hash.exchange.exchange_layout import (
     capacity_of as capacity_of,
 )
 from jax_dynemb._src.engines.hash.exchange.exchange_layout import wire_of as wire_of
+from jax_dynemb._src.engines.hash.exchange.id_places import places_of as places_of
 from jax_dynemb._src.engines.hash.exchange.places import Places as Places
 from jax_dynemb._src.engines.hash.exchange.places import RoundRange as RoundRange
 from jax_dynemb._src.engines.hash.exchange.places import live_rows as live_rows
 from jax_dynemb._src.engines.hash.exchange.places import live_sums as live_sums
-from jax_dynemb._src.engines.hash.exchange.places import places_of as places_of
 from jax_dynemb._src.engines.hash.exchange.pooled_batch import (
     PooledBatch as PooledBatch,
 )

@@ -55,22 +55,24 @@ class DeviceBatch:
     @property
     def has_uses(self) -> bool:
         """Whether some ids have numbers of their own."""
-        return any(given.uses is not None for _, given in self.inputs)
+        return any(feature_input.uses is not None for _, feature_input in self.inputs)
 
     @property
     def scored(self) -> set[str]:
         """Names the tables whose ids have scores."""
         return {
             layout.table
-            for layout, given in self.inputs
-            if given.uses is not None and given.uses.ndim == 2
+            for layout, feature_input in self.inputs
+            if feature_input.uses is not None and feature_input.uses.ndim == 2
         }
 
     def per_id(self, row: int, default: int) -> jax.Array:
         """Returns the counts (row 0) or score words (1, 2) of all ids, uint32[n]."""
         parts = []
-        for layout, given in self.inputs:
-            rows = () if given.uses is None else jnp.atleast_2d(given.uses)
+        for layout, feature_input in self.inputs:
+            rows = (
+                () if feature_input.uses is None else jnp.atleast_2d(feature_input.uses)
+            )
             own = rows[row] if row < len(rows) else None
             default_ = jnp.full(layout.num_ids, default, jnp.uint32)
             parts.append(default_ if own is None else own)
@@ -100,11 +102,11 @@ class DeviceBatch:
 
     def _alike(self, numbered: tuple[int, Input]) -> tuple[Any, ...]:
         """Returns dim and dtype of sums, and what is equal within a run."""
-        n, (layout, given) = numbered
+        n, (layout, feature_input) = numbered
         t = _table_number(self, layout)
         dim, dtype = self.exchange.tables[t].dim, self.exchange.dtypes[t]
         large = layout.num_ids * dim * jnp.dtype(dtype).itemsize > _READ_TOGETHER
-        alone = n if large or given.offsets is not None else -1
+        alone = n if large or feature_input.offsets is not None else -1
         if layout.pooling == "none":
             return dim, dtype, dtype, alone
         return dim, "float32", dtype, alone, layout.bag_size, layout.weighted
@@ -164,7 +166,7 @@ def make_batch(
         gradient_dtype=placement.exchange_dtype or "float32",
         links=placement.links,
     )
-    ids = jnp.concatenate([as_words(given.ids) for _, given in ordered])
+    ids = jnp.concatenate([as_words(feature_input.ids) for _, feature_input in ordered])
     return DeviceBatch(exchange, ordered, ids)
 
 
@@ -257,15 +259,17 @@ def add_rows(
 
 
 def _pooled(batch: DeviceBatch, run: Run, rows: jax.Array) -> jax.Array:
-    layout, given = run.inputs[0]
+    layout, feature_input = run.inputs[0]
     if layout.pooling == "none":
         return rows
     rows = rows.astype(jnp.float32)
-    if given.weights is not None:
+    if feature_input.weights is not None:
         weights = [w for _, each in run.inputs if (w := each.weights) is not None]
         rows = rows * jnp.concatenate(weights)[:, None]
-    if given.offsets is not None:
-        return sum_bags(batch.exchange.tables[run.tables[0]], rows, given.offsets)
+    if feature_input.offsets is not None:
+        return sum_bags(
+            batch.exchange.tables[run.tables[0]], rows, feature_input.offsets
+        )
     return rows.reshape(sum(run.bags), layout.bag_size, run.dim).sum(axis=1)
 
 
@@ -277,10 +281,10 @@ def finalize_pooling(
     for run, total in zip(batch.runs, sums, strict=True):
         begin = 0
         triples = zip(run.inputs, run.tables, run.bags, strict=True)
-        for (layout, given), table, bags in triples:
+        for (layout, feature_input), table, bags in triples:
             own, scale = total[begin : begin + bags], None
             if layout.pooling == "mean":
-                scale = mean_scale(layout, given)
+                scale = mean_scale(layout, feature_input)
                 own = own * scale[:, None]
             dtype = batch.exchange.tables[table].dtype
             result.append((own.astype(dtype), scale))
@@ -288,14 +292,14 @@ def finalize_pooling(
     return result
 
 
-def mean_scale(layout: FeatureLayout, given: FeatureInput) -> jax.Array:
+def mean_scale(layout: FeatureLayout, feature_input: FeatureInput) -> jax.Array:
     """Computes float32[bags]: one over the number of ids that are not padding."""
-    live = (~is_padding(as_words(given.ids))).astype(jnp.int32)
-    if given.offsets is None:
+    live = (~is_padding(as_words(feature_input.ids))).astype(jnp.int32)
+    if feature_input.offsets is None:
         count = live.reshape(layout.num_bags, layout.bag_size).sum(axis=1)
     else:
         before = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(live)])
-        count = before[given.offsets[1:]] - before[given.offsets[:-1]]
+        count = before[feature_input.offsets[1:]] - before[feature_input.offsets[:-1]]
     return 1.0 / jnp.maximum(count, 1).astype(jnp.float32)
 
 

@@ -62,8 +62,8 @@ class ExchangeLayout:
     @property
     def always_fit(self) -> bool:
         """Whether there is room for every id with every owner."""
-        rooms = [self.capacities[part.first // self.shards] for part in self.parts]
-        return all(p.size <= room for p, room in zip(self.parts, rooms, strict=True))
+        most = [self.capacities[part.first // self.shards] for part in self.parts]
+        return all(p.size <= room for p, room in zip(self.parts, most, strict=True))
 
     def rows(self) -> list[BufferField]:
         """Describes what travels to a device in the exchange of rows."""

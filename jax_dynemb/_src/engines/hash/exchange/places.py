@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, Shaped
 
-from jax_dynemb._src.engines.hash.exchange.route import Route
 from jax_dynemb._src.engines.hash.links import Live
 
 
@@ -74,20 +73,3 @@ class Places(NamedTuple):
         at = self.owner * of_shards.shape[1] + begin + self.number
         at = jnp.where(self.live, at, of_shards.size)
         return jnp.take(of_shards.reshape(-1), at, mode="fill", fill_value=fill)
-
-
-def places_of(shards: int, route: Route, round_range: RoundRange) -> Places:
-    """Finds the place of each id.
-
-    Args:
-      shards: of the mesh.
-      route: of the ids.
-      round_range: those that travel.
-    """
-    number = route.unique_of
-    segment = jnp.searchsorted(
-        route.starts[1:-1], number, side="right", method="scan_unrolled"
-    ).astype(jnp.int32)
-    begin = round_range.begin.reshape(-1)[segment]
-    live = (number >= begin) & (number < round_range.end.reshape(-1)[segment])
-    return Places(segment % shards, segment // shards, number - begin, live)

@@ -45,11 +45,13 @@ def parts_to_owners(bags: PooledBatch) -> list[jax.Array]:
     return parts
 
 
-def _masked_ids(feature: PooledFeature, given: FeatureInput | None) -> jax.Array:
+def _masked_ids(
+    feature: PooledFeature, feature_input: FeatureInput | None
+) -> jax.Array:
     """Packs uint32[width, ids, 2]: for each owner its own ids among padding."""
-    if given is None:
+    if feature_input is None:
         return padding((feature.width, feature.ids))
-    ids = as_words(given.ids)
+    ids = as_words(feature_input.ids)
     ids = jnp.concatenate([ids, padding((feature.ids - ids.shape[0],))])
     table = feature.table
     hashes = hash_words(ids, table.hash_seed)
@@ -60,23 +62,29 @@ def _masked_ids(feature: PooledFeature, given: FeatureInput | None) -> jax.Array
 
 
 def _lengths(
-    feature: PooledFeature, layout: FeatureLayout | None, given: FeatureInput | None
+    feature: PooledFeature,
+    layout: FeatureLayout | None,
+    feature_input: FeatureInput | None,
 ) -> jax.Array:
-    if layout is None or given is None:
+    if layout is None or feature_input is None:
         return jnp.zeros(feature.bags, jnp.uint32)
-    if given.offsets is None:
+    if feature_input.offsets is None:
         lengths = jnp.full(layout.num_bags, layout.bag_size, jnp.uint32)
     else:
-        lengths = (given.offsets[1:] - given.offsets[:-1]).astype(jnp.uint32)
+        lengths = (feature_input.offsets[1:] - feature_input.offsets[:-1]).astype(
+            jnp.uint32
+        )
     return jnp.pad(lengths, (0, feature.bags - layout.num_bags))
 
 
 def _weights(
-    feature: PooledFeature, layout: FeatureLayout | None, given: FeatureInput | None
+    feature: PooledFeature,
+    layout: FeatureLayout | None,
+    feature_input: FeatureInput | None,
 ) -> jax.Array:
-    if layout is None or given is None:
+    if layout is None or feature_input is None:
         return jnp.zeros(feature.ids, jnp.uint32)
-    weights = given.weights
+    weights = feature_input.weights
     if weights is None:
         weights = jnp.ones(layout.num_ids, jnp.float32)
     words = jax.lax.bitcast_convert_type(weights, jnp.uint32)
@@ -125,8 +133,15 @@ def owner_residuals(
 ) -> list[FeatureResidual]:
     """Returns what the owner keeps for the update, for each feature."""
     return [
-        FeatureResidual(given.ids, each, given.offsets, given.weights, None, layout)
-        for (layout, given), each in zip(inputs, slots, strict=True)
+        FeatureResidual(
+            feature_input.ids,
+            each,
+            feature_input.offsets,
+            feature_input.weights,
+            None,
+            layout,
+        )
+        for (layout, feature_input), each in zip(inputs, slots, strict=True)
     ]
 
 
@@ -167,9 +182,11 @@ def found_parts(
 ) -> list[jax.Array]:
     """Packs uint8[shards, ids] for the way back: what an owner has of each device."""
     parts = []
-    for feature, (_, given), flags in zip(bags.features, inputs, found, strict=True):
-        if given.offsets is not None:  # see _without_tails
-            begin = given.offsets[:-1].reshape(feature.shards, -1)[:, :1]
+    for feature, (_, feature_input), flags in zip(
+        bags.features, inputs, found, strict=True
+    ):
+        if feature_input.offsets is not None:  # see _without_tails
+            begin = feature_input.offsets[:-1].reshape(feature.shards, -1)[:, :1]
             place = begin + jnp.arange(feature.ids, dtype=jnp.int32)[None]
             flags = jnp.take(flags, place, mode="fill", fill_value=0)
         parts.append(flags.reshape(feature.shards, feature.ids))

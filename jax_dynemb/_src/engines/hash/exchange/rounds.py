@@ -192,6 +192,6 @@ def inputs_of_ids(
     inputs = []
     for n, (t, x) in enumerate(zip(tables, exchange.cut(ids), strict=True)):
         counts = None if uses is None else uses.get(n)
-        given = FeatureInput(x, None, None, uses=counts, shared=ids)
-        inputs.append((one_row_each(t.name, t.name, x.shape[0]), given))
+        feature_input = FeatureInput(x, None, None, uses=counts, shared=ids)
+        inputs.append((one_row_each(t.name, t.name, x.shape[0]), feature_input))
     return inputs

@@ -56,9 +56,10 @@ def _place_in_section(exchange: ExchangeLayout) -> tuple[jax.Array, jax.Array]:
     """Returns, for each place, the number of its table and its own in the section."""
     tables, places, first = [], [], 0
     for room, number in exchange.runs:
-        place = jnp.arange(number * room, dtype=jnp.int32)
-        tables.append(first + place // max(room, 1))
-        places.append(place % max(room, 1))
+        shape = (number, room)
+        table = jax.lax.broadcasted_iota(jnp.int32, shape, 0)
+        tables.append((first + table).reshape(-1))
+        places.append(jax.lax.broadcasted_iota(jnp.int32, shape, 1).reshape(-1))
         first += number
     return joined(tables), joined(places)
 

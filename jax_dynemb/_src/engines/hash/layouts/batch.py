@@ -14,10 +14,10 @@ import jax
 from jax.sharding import PartitionSpec
 
 from jax_dynemb._src.config import ScoreStrategy
-from jax_dynemb._src.engines.given import Given
 from jax_dynemb._src.engines.hash.layouts import inputs as _inputs
 from jax_dynemb._src.engines.hash.layouts.inputs import BatchSplit, LocalIds
 from jax_dynemb._src.engines.hash.layouts.mesh_axes import MeshAxes
+from jax_dynemb._src.engines.score_inputs import ScoreInputs
 from jax_dynemb._src.ops import FeatureInput, FeatureLayout, prepare, with_uses
 
 Inputs = list[tuple[FeatureLayout, FeatureInput]]
@@ -44,7 +44,7 @@ class BatchLayout:
         self,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        own: Given | None = None,
+        own: ScoreInputs | None = None,
     ) -> Inputs:
         """Prepares the features that this device looks up."""
         inputs, splits = [], dict(self.splits)
@@ -54,14 +54,16 @@ class BatchLayout:
                 mine = _inputs.local_ids(self.placement, splits[name], ids[name])
             if factor is not None:
                 factor = mine.numbers(factor)
-            layout, given = prepare(config, name, mine.ids, factor)
+            layout, feature_input = prepare(config, name, mine.ids, factor)
             malformed = mine.malformed
-            if self.inside and given.malformed is not None:
-                malformed = jax.lax.psum(given.malformed, self.placement.axes)
-            given = dataclasses.replace(given, malformed=malformed)
+            if self.inside and feature_input.malformed is not None:
+                malformed = jax.lax.psum(feature_input.malformed, self.placement.axes)
+            feature_input = dataclasses.replace(feature_input, malformed=malformed)
             if own is not None and own.is_per_id:
-                given = with_own_uses(config, layout, given, own, mine.numbers)
-            inputs.append((layout, given))
+                feature_input = with_own_uses(
+                    config, layout, feature_input, own, mine.numbers
+                )
+            inputs.append((layout, feature_input))
         return inputs
 
     def whole(self, offsets: jax.Array | None, per_id: jax.Array) -> jax.Array:
@@ -74,8 +76,8 @@ class BatchLayout:
 def with_own_uses(
     config: Any,
     layout: FeatureLayout,
-    given: FeatureInput,
-    own: Given,
+    feature_input: FeatureInput,
+    own: ScoreInputs,
     split: Callable[[Any], Any] = lambda numbers: numbers,
 ) -> FeatureInput:
     """Adds the counts and scores that the ids of a feature have of their own.
@@ -83,14 +85,16 @@ def with_own_uses(
     Args:
       config: of its table.
       layout: of the feature.
-      given: its ids.
+      feature_input: its ids.
       own: the numbers.
       split: selects those of this device.
     """
     name, strategy = layout.feature, ScoreStrategy(config.score_strategy)
     numbers = own.counts.get(name), own.scores.get(name)
     counts, scores = jax.tree.map(split, numbers)
-    return with_uses(strategy, layout, given, counts, scores, own.tables[config.name])
+    return with_uses(
+        strategy, layout, feature_input, counts, scores, own.tables[config.name]
+    )
 
 
 class MeshBatch:
@@ -101,7 +105,7 @@ class MeshBatch:
       configs: of the tables, by feature.
       ids: by feature, ready to be split.
       weights: by feature, likewise.
-      given: numbers that move scores, likewise.
+      score_inputs: numbers that move scores, likewise.
       layout: what is static of it.
     """
 
@@ -111,7 +115,7 @@ class MeshBatch:
         configs: Mapping[str, Any],
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        given: Given | None = None,
+        score_inputs: ScoreInputs | None = None,
     ):
         """Pads what the devices cannot split equally.
 
@@ -120,24 +124,24 @@ class MeshBatch:
           configs: of the tables, by feature.
           ids: by feature.
           weights: by feature, of some of them.
-          given: numbers that move scores, of a training lookup.
+          score_inputs: numbers that move scores, of a training lookup.
         """
         self.placement = placement
         _inputs.check_static(ids)
         # The order of the features: shard_map sorts the dicts that it hands on.
         self.configs = {name: configs[name] for name in ids}
         self._inside = placement.is_inside()
-        self.given = Given({}) if given is None else given
+        self.score_inputs = score_inputs or ScoreInputs({})
         if self._inside:  # everything is this device's already
             self.ids, self.weights = dict(ids), dict(weights)
             self.splits: dict[str, BatchSplit] = {}
         else:
             self.splits, self.ids = _inputs.splits_of(placement, self.configs, ids)
             self.weights = self._split(weights)
-            self.given = Given(
-                self.given.tables,
-                self._split(self.given.counts),
-                self._split(self.given.scores),
+            self.score_inputs = ScoreInputs(
+                self.score_inputs.tables,
+                self._split(self.score_inputs.counts),
+                self._split(self.score_inputs.scores),
             )
         pairs = tuple(self.configs.items()), tuple(self.splits.items())
         self.layout = BatchLayout(placement, *pairs, self._inside)
@@ -171,13 +175,15 @@ class MeshBatch:
         return {k: v for k, v in self.per_id_specs.items() if k in self.weights}
 
     @property
-    def given_specs(self) -> Given:
+    def score_specs(self) -> ScoreInputs:
         specs: dict[str, Any] = self.per_id_specs
-        tables: dict[str, Any] = dict.fromkeys(self.given.tables, PartitionSpec())
-        return Given(
+        tables: dict[str, Any] = dict.fromkeys(
+            self.score_inputs.tables, PartitionSpec()
+        )
+        return ScoreInputs(
             tables,
-            {name: specs.get(name) for name in self.given.counts},
-            {name: (specs.get(name),) * 2 for name in self.given.scores},
+            {name: specs.get(name) for name in self.score_inputs.counts},
+            {name: (specs.get(name),) * 2 for name in self.score_inputs.scores},
         )
 
     def restored(self, name: str, per_id: jax.Array) -> jax.Array:
@@ -187,7 +193,7 @@ class MeshBatch:
         return _inputs.restored(self.placement, self.splits[name], per_id)
 
     def in_order(self, values: Mapping[str, T]) -> OrderedDict[str, T]:
-        """Returns what is given by feature, in the order of the features."""
+        """Returns what is passed by feature, in the order of the features."""
         return OrderedDict((name, values[name]) for name in self.configs)
 
     def rows(self, rows: Mapping[str, jax.Array]) -> dict[str, jax.Array]:

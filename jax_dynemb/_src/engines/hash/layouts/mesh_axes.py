@@ -213,7 +213,7 @@ def _tier_spec(table: TableSpec, rows: Any, homes: bool) -> TierState | None:
         return None
     below = table.ring_rows > 0
     return TierState(
-        place=rows,
+        location=rows,
         owners=rows,
         homes=rows if homes else None,  # pyright: ignore[reportArgumentType]
         counters=rows,

@@ -93,7 +93,7 @@ class MeshHost(MeshParts):
         tier = arrays.tier
         if tier is not None:
             held = None if tier.held is None else move(tier.held)
-            tier = dataclasses.replace(tier, place=move(tier.place), held=held)
+            tier = dataclasses.replace(tier, location=move(tier.location), held=held)
             rows: dict[str, Any] = {}  # frames begin empty
         else:
             rows = {
@@ -150,15 +150,15 @@ class MeshHost(MeshParts):
 
         if not _moves(stack, factor):
             return shard.with_grown_homes(stack.local, factor, before, after, move)
-        place: Any = after.tier.place  # pyright: ignore[reportOptionalMemberAccess]
-        slots = place.shape[0] // _grown_buckets(stack, factor)
-        place = jax.ShapeDtypeStruct(
+        location: Any = after.tier.location  # pyright: ignore[reportOptionalMemberAccess]
+        slots = location.shape[0] // _grown_buckets(stack, factor)
+        location = jax.ShapeDtypeStruct(
             (slots * _split_buckets(stack, factor),),
-            place.dtype,
-            sharding=place.sharding,
+            location.dtype,
+            sharding=location.sharding,
         )
         split = shard.with_grown_homes(
-            stack.local, factor, before, _with_tier(after, place=place), move
+            stack.local, factor, before, _with_tier(after, location=location), move
         )
         return _with_tier(after, homes=_homes_shared_anew(stack, factor, split))
 

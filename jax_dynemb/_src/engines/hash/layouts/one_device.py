@@ -20,12 +20,12 @@ import numpy as np
 from jax_dynemb._src import ops
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines import shard
-from jax_dynemb._src.engines.given import Given
 from jax_dynemb._src.engines.hash.layouts import blocks as _blocks
 from jax_dynemb._src.engines.hash.layouts.batch import Inputs, with_own_uses
 from jax_dynemb._src.engines.hash.layouts.layout import ByName
 from jax_dynemb._src.engines.hash.layouts.programs import program
 from jax_dynemb._src.engines.hash.layouts.stacks import Stack
+from jax_dynemb._src.engines.score_inputs import ScoreInputs
 from jax_dynemb._src.engines.shard import ALONE, ShardGroup
 from jax_dynemb._src.ops import FeatureLayout, Rows, TableState, prepare
 from jax_dynemb._src.spec import TableSpec
@@ -103,10 +103,10 @@ class OneDevice(ByName):
         configs: Mapping[str, Any],
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        given: Given | None = None,
+        score_inputs: ScoreInputs | None = None,
     ) -> WholeBatch:
         """Takes the ids and weights of a call; ``configs`` is by feature."""
-        return WholeBatch(configs, ids, weights, given)
+        return WholeBatch(configs, ids, weights, score_inputs)
 
     def split_behind(self, stacked: int) -> None:
         """Returns the spec of an array that is split behind axes of ``lax.scan``."""
@@ -260,18 +260,18 @@ class OneDevice(ByName):
 class WholeBatch:
     """Holds the ids and weights of a call on one device; see ``MeshBatch``."""
 
-    ids_specs = weights_specs = per_id_specs = given_specs = None
+    ids_specs = weights_specs = per_id_specs = score_specs = None
 
     def __init__(
         self,
         configs: Mapping[str, Any],
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        given: Given | None = None,
+        score_inputs: ScoreInputs | None = None,
     ):
         self.configs = {name: configs[name] for name in ids}
         self.ids, self.weights = ids, weights
-        self.given = Given({}) if given is None else given
+        self.score_inputs = score_inputs or ScoreInputs({})
         self.layout = self
 
     @property
@@ -283,7 +283,7 @@ class WholeBatch:
         self,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        own: Given | None = None,
+        own: ScoreInputs | None = None,
     ) -> Inputs:
         """Prepares the features."""
         inputs = [
@@ -293,8 +293,11 @@ class WholeBatch:
         if own is None or not own.is_per_id:
             return inputs
         return [
-            (layout, with_own_uses(self.configs[layout.feature], layout, given, own))
-            for layout, given in inputs
+            (
+                layout,
+                with_own_uses(self.configs[layout.feature], layout, feature_input, own),
+            )
+            for layout, feature_input in inputs
         ]
 
     def whole(self, offsets: jax.Array | None, per_id: jax.Array) -> jax.Array:
@@ -308,7 +311,7 @@ class WholeBatch:
         return per_id
 
     def in_order(self, values: Mapping[str, Any]) -> OrderedDict[str, Any]:
-        """Returns what is given by feature, in the order of the features."""
+        """Returns what is passed by feature, in the order of the features."""
         return OrderedDict((name, values[name]) for name in self.configs)
 
     rows = in_order

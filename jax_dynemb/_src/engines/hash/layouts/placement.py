@@ -13,12 +13,12 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jax_dynemb._src.config import TableConfig
-from jax_dynemb._src.engines.given import Given
 from jax_dynemb._src.engines.hash.layouts.batch import MeshBatch
 from jax_dynemb._src.engines.hash.layouts.blocks import in_shared_arrays
 from jax_dynemb._src.engines.hash.layouts.mesh_host import MeshHost
 from jax_dynemb._src.engines.hash.layouts.peers import TRANSPORTS, peers_of
 from jax_dynemb._src.engines.hash.layouts.stacks import make_stacks, same_stacks
+from jax_dynemb._src.engines.score_inputs import ScoreInputs
 from jax_dynemb._src.optim.interface import check_columns
 from jax_dynemb._src.shardings import splits_columns, stacks_tables
 
@@ -76,10 +76,10 @@ class Placement(MeshHost):
         configs: Mapping[str, Any],
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        given: Given | None = None,
+        score_inputs: ScoreInputs | None = None,
     ) -> MeshBatch:
         """Splits the ids and weights of a call; ``configs`` is by feature."""
-        return MeshBatch(self, configs, ids, weights, given)
+        return MeshBatch(self, configs, ids, weights, score_inputs)
 
 
 def make_placement(

@@ -149,15 +149,15 @@ def _gradients(
     columns = wire.exchange(wire.filled({}, parts))
     result = []
     for n, (f, (ids, slots)) in enumerate(known):
-        given = FeatureInput(f.ids, f.offsets, f.weights)
-        layout, given = _everywhere(placement, f.layout, given, ids)
+        feature_input = FeatureInput(f.ids, f.offsets, f.weights)
+        layout, feature_input = _everywhere(placement, f.layout, feature_input, ids)
         whole = FeatureGradient(
             layout=layout,
             gradients=columns[n],
-            ids=given.ids,
+            ids=feature_input.ids,
             slots=slots,
-            offsets=given.offsets,
-            weights=given.weights,
+            offsets=feature_input.offsets,
+            weights=feature_input.weights,
             scale=_scale(placement.axes, f.scale, f.offsets is not None),
             view=wire.views[n],
             joined=f.joined,
@@ -196,7 +196,7 @@ def _with_slots(
 def _everywhere(
     placement: Placement,
     layout: FeatureLayout,
-    given: FeatureInput,
+    feature_input: FeatureInput,
     ids: jax.Array | None = None,
 ) -> Input:
     """Joins a feature of all devices; ``ids`` are those of all, if they are known.
@@ -206,21 +206,21 @@ def _everywhere(
     """
     shards, n, bags = placement.shards, layout.num_ids, layout.num_bags
     if ids is None:
-        ids = _gathered(placement, as_words(given.ids))
-    offsets = given.offsets
+        ids = _gathered(placement, as_words(feature_input.ids))
+    offsets = feature_input.offsets
     if offsets is not None:
         bags += 1
         every = jax.lax.all_gather(offsets, placement.axes)
         starts = jnp.arange(shards, dtype=jnp.int32) * n
         end = jnp.full(1, shards * n, jnp.int32)
         offsets = jnp.concatenate([(every + starts[:, None]).reshape(-1), end])
-    weights = given.weights
+    weights = feature_input.weights
     weights = None if weights is None else _gathered(placement, weights)
     shape = (shards * n,)
     layout = dataclasses.replace(
         layout, given_shape=shape, ids_shape=shape, rows_shape=(shards * bags,)
     )
-    uses = given.uses
+    uses = feature_input.uses
     if uses is not None:  # rows are counts and scores
         axis = uses.ndim - 1
         uses = jax.lax.all_gather(uses, placement.axes, axis=axis, tiled=True)
@@ -243,8 +243,8 @@ def _on_the_wire(
         for t in tables
     }
     pieces = []
-    for layout, given in inputs:
-        table, rest = sent[layout.table], int(given.offsets is not None)
+    for layout, feature_input in inputs:
+        table, rest = sent[layout.table], int(feature_input.offsets is not None)
         pieces.append(
             BufferField(table.name, layout.num_bags + rest, table.dim, table.dtype)
         )
@@ -289,7 +289,14 @@ def _scale(
     return (jnp.pad(every, ((0, 0), (0, 1))) if jagged else every).reshape(-1)
 
 
-def _residual(layout: FeatureLayout, given: FeatureInput) -> FeatureResidual:
-    scale = mean_scale(layout, given) if layout.pooling == "mean" else None
+def _residual(layout: FeatureLayout, feature_input: FeatureInput) -> FeatureResidual:
+    scale = mean_scale(layout, feature_input) if layout.pooling == "mean" else None
     none = jnp.zeros(layout.num_ids, jnp.int32)  # slots stay with the columns
-    return FeatureResidual(given.ids, none, given.offsets, given.weights, scale, layout)
+    return FeatureResidual(
+        feature_input.ids,
+        none,
+        feature_input.offsets,
+        feature_input.weights,
+        scale,
+        layout,
+    )

@@ -50,13 +50,13 @@ def lookup(
     if any([t.optimizer.decays_lookups for t in tables]):
         new |= shard.with_due_decay(tables, {**states, **new}, inputs, outputs)
     rows, features = {}, {}
-    for (layout, given), output in zip(inputs, outputs, strict=True):
+    for (layout, feature_input), output in zip(inputs, outputs, strict=True):
         rows[layout.feature] = output["rows"]
         features[layout.feature] = FeatureResidual(
-            ids=given.ids,
+            ids=feature_input.ids,
             slots=output["slots"],
-            offsets=given.offsets,
-            weights=given.weights,
+            offsets=feature_input.offsets,
+            weights=feature_input.weights,
             scale=output.get("scale"),
             layout=layout,
         )

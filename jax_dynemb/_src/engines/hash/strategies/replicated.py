@@ -60,17 +60,24 @@ def lookup(
     reading = [dataclasses.replace(t, eval_initializer=t.initializer) for t in tables]
     outputs, states = ops.find(reading, states, inputs)
     rows, features = {}, {}
-    for (layout, given), output in zip(inputs, outputs, strict=True):
-        scale = mean_scale(layout, given) if layout.pooling == "mean" else None
+    for (layout, feature_input), output in zip(inputs, outputs, strict=True):
+        scale = mean_scale(layout, feature_input) if layout.pooling == "mean" else None
         rows[layout.feature] = output["rows"]
         features[layout.feature] = FeatureResidual(
-            given.ids, output["slots"], given.offsets, given.weights, scale, layout
+            feature_input.ids,
+            output["slots"],
+            feature_input.offsets,
+            feature_input.weights,
+            scale,
+            layout,
         )
     return LookupResult(rows, features, (), states)
 
 
-def _gathered_uses(placement: Placement, given: FeatureInput) -> jax.Array | None:
-    uses = given.uses
+def _gathered_uses(
+    placement: Placement, feature_input: FeatureInput
+) -> jax.Array | None:
+    uses = feature_input.uses
     if uses is None:
         return None
     axis = uses.ndim - 1  # rows are counts and scores
@@ -86,10 +93,12 @@ def touch(
 ) -> dict[str, TableState]:
     """See ``Strategy``: every copy sees the ids of all devices."""
     everywhere = []
-    for layout, given in inputs:
-        ids = jax.lax.all_gather(as_words(given.ids), placement.axes, tiled=True)
+    for layout, feature_input in inputs:
+        ids = jax.lax.all_gather(
+            as_words(feature_input.ids), placement.axes, tiled=True
+        )
         slots_only = one_row_each(layout.feature, layout.table, ids.shape[0], "no_rows")
-        uses = _gathered_uses(placement, given)
+        uses = _gathered_uses(placement, feature_input)
         everywhere.append((slots_only, FeatureInput(ids, None, None, uses=uses)))
     given = jnp.stack([scores[t.name] for t in tables])
     _, new, _ = ops.lookup(tables, states, everywhere, given)

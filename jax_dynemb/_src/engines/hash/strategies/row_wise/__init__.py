@@ -66,12 +66,17 @@ def lookup(
         pooled.setdefault(feature.table.name, []).append(one)
     later = {} if batch is None or done.later is None else batch.by_feature(done.later)
     rows, features = {}, {}
-    for layout, given in inputs:
+    for layout, feature_input in inputs:
         rows[layout.feature], scale = done.outputs[layout.feature]
         # Slots of the first round stay with the owners.
         slots = later.get(layout.feature, jnp.full(layout.num_ids, -1, jnp.int32))
         features[layout.feature] = FeatureResidual(
-            given.ids, slots, given.offsets, given.weights, scale, layout
+            feature_input.ids,
+            slots,
+            feature_input.offsets,
+            feature_input.weights,
+            scale,
+            layout,
         )
     kept = ExchangeResidual(done.route, fits, done.received, pooled)
     return LookupResult(rows, features, kept, done.states)

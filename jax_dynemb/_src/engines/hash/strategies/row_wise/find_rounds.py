@@ -136,7 +136,7 @@ def _round(
     parts = [exchange.of_shards(found)]
     parts += found_parts(bags, inputs, _found(owned[count:]))
     own, *answers = exchange.links.all_to_all(parts)
-    places = places_of(exchange.shards, id_route, round_range)
+    places = places_of(exchange, id_route, round_range)
     flags |= places.answers(own, exchange.capacities, 0)
     sums = [wire.part(n, arrays[n]) for n in range(count, len(arrays))]
     return _Answers(

@@ -178,7 +178,7 @@ def _answered(
         live, states = _still_there(table, states, ids, slots)
         parts.append(live)
     (answers,) = exchange.links.all_to_all([exchange.of_shards(joined(parts))])
-    places = places_of(exchange.shards, route, round_range)
+    places = places_of(exchange, route, round_range)
     flags = places.answers(answers, exchange.capacities, 0)
     return _Answers(carry.flags | flags, states)
 

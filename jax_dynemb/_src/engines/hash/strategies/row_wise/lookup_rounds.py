@@ -128,7 +128,7 @@ def lookup(
     results = pooled_outputs(
         bags, [wire.part(n, rows[n]) for n in range(count, len(rows))]
     )
-    places = places_of(exchange.shards, id_route, round_range)
+    places = places_of(exchange, id_route, round_range)
     total = add_rows(batch, zero_sums(batch), wire, rows, places)
 
     def one(round_range: RoundRange, carry: _Carry) -> _Carry:
@@ -185,7 +185,7 @@ def _later_round(
     )
     new = before | new
     rows = wire.exchange([o["rows"] for o in owned], live_rows(round_range))
-    places = places_of(exchange.shards, id_route, round_range)
+    places = places_of(exchange, id_route, round_range)
     part = exchange.of_shards(slots_of_all(owned))
     (answers,) = exchange.links.all_to_all([part])
     answers = places.answers(answers, exchange.capacities, -1)

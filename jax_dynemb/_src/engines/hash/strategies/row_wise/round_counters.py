@@ -39,10 +39,10 @@ def count_exchange(
         of_row = _table_of_row(tables, state)
         here, first = of_row >= 0, np.zeros(of_row.shape, bool)
         first[[table.first_row for table in tables]] = True
-        rooms = np.array([exchange.capacities[n] for n in numbers], np.uint32)
+        capacities = np.array([exchange.capacities[n] for n in numbers], np.uint32)
         wanted = demand[:, np.array(numbers)[of_row]]
         counters = _counted(
-            state.counters, here, first, rooms[of_row], wanted, overflow
+            state.counters, here, first, capacities[of_row], wanted, overflow
         )
         new[name] = dataclasses.replace(state, counters=counters)
     return new
@@ -52,7 +52,7 @@ def _counted(
     counters: jax.Array,
     here: np.ndarray,
     first: np.ndarray,
-    rooms: np.ndarray,
+    capacities: np.ndarray,
     demand: jax.Array,
     overflow: jax.Array,
 ) -> jax.Array:
@@ -62,7 +62,7 @@ def _counted(
     carry = (counters[:, hits, 0] + more < more).astype(jnp.uint32)
     # One element-wise expression: a kernel for all tables, not three for each.
     changes = [
-        (here, "exchange_capacity", 0, jnp.asarray(rooms)[:, None, None]),
+        (here, "exchange_capacity", 0, jnp.asarray(capacities)[:, None, None]),
         (here, "exchange_peak", 0, jnp.maximum(counters, peak[:, None, None])),
         (here, "exchange_overflows", 0, counters + overflow.astype(jnp.uint32)),
         (first, "hits", 0, counters + more[:, None, None]),

@@ -30,7 +30,11 @@ def split_batch(
     """
     layouts = [layout for layout, _ in inputs]
     # Numbers of ids travel with distinct ids.
-    with_uses = {layout.table for layout, given in inputs if given.uses is not None}
+    with_uses = {
+        layout.table
+        for layout, feature_input in inputs
+        if feature_input.uses is not None
+    }
 
     def sums_travel(table: TableSpec) -> bool:
         mine = [layout for layout in layouts if layout.table == table.name]
@@ -40,6 +44,6 @@ def split_batch(
 
     sums = [t for t in tables if sums_travel(t)]
     rows = [t for t in tables if t not in sums]
-    by_feature = {layout.feature: given for layout, given in inputs}
+    by_feature = {layout.feature: feature_input for layout, feature_input in inputs}
     bags = make_pooled_batch(placement, sums, layouts, by_feature)
     return make_batch(placement, rows, inputs) if rows else None, bags

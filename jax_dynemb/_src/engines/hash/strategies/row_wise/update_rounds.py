@@ -229,13 +229,13 @@ def _summed(
       reads those of its ids only.
     """
     exchange = batch.exchange
-    places = places_of(exchange.shards, id_route, round_range)
+    places = places_of(exchange, id_route, round_range)
     groups = places.groups(exchange.capacities)
     numbered = [
         dataclasses.replace(f, slots=mine, shared=(None, groups))
         for f, mine in zip(features, batch.cut(groups), strict=True)
     ]
-    rooms = [exchange.shards * room for room in exchange.capacities]
-    where = wire.views[: len(rooms)]
-    sums = sum_rows(exchange.tables, rooms, numbered, where)
+    capacities = [exchange.shards * room for room in exchange.capacities]
+    where = wire.views[: len(capacities)]
+    sums = sum_rows(exchange.tables, capacities, numbered, where)
     return {w.array: x for w, x in zip(where, sums, strict=True)}

@@ -13,7 +13,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jax_dynemb._src.config import ScoreStrategy, TableConfig
-from jax_dynemb._src.engines import Catalog, Given
+from jax_dynemb._src.engines import Catalog, ScoreInputs
 from jax_dynemb._src.jagged import Jagged
 from jax_dynemb._src.scores import given, is_pair, score_words
 from jax_dynemb._src.table.arguments import check_mapping
@@ -22,13 +22,13 @@ ByName = Mapping[str, Any]
 _MOST_COUNT = 2**30 - 1  # above the clock (core/score.h)
 
 
-def given_of(
+def score_inputs_of(
     tables: Catalog[Any],
     ids: ByName,
     scores: ByName | None,
     counts: ByName | None,
     now: Any,
-) -> Given:
+) -> ScoreInputs:
     """Returns what moves scores in one lookup, 0 where nothing was passed.
 
     ``ids`` and ``counts`` are by feature; ``scores`` are numbers by table, arrays by
@@ -41,7 +41,7 @@ def given_of(
         of range.
     """
     if not scores and not counts and now is None:
-        return Given({name: jnp.zeros(2, jnp.uint32) for name in tables.dynamic})
+        return ScoreInputs({name: jnp.zeros(2, jnp.uint32) for name in tables.dynamic})
     scores, counts = scores or {}, counts or {}
     check_mapping(scores, "scores", "table", tables.tables)
     check_mapping(counts, "counts", "feature", tables.features)
@@ -54,13 +54,13 @@ def given_of(
         for name, config in tables.dynamic.items()
     }
     if not (by_feature or counts):
-        return Given(words, {}, {})
+        return ScoreInputs(words, {}, {})
     of_ids = {f: _scores_of_ids(tables, ids, f, x) for f, x in by_feature.items()}
     uses = {}
     for feature, x in counts.items():
         _check_counts(tables.config_of(feature))
         uses[feature] = _counts(tables, ids, feature, x)
-    return _filled(tables, ids, Given(words, uses, of_ids))
+    return _filled(tables, ids, ScoreInputs(words, uses, of_ids))
 
 
 def _split(
@@ -180,7 +180,7 @@ def _shape(config: TableConfig, ids: Any) -> tuple[int, ...]:
     return shape[:-1] if is_pairs and shape[-1:] == (2,) else shape
 
 
-def _filled(tables: Catalog[Any], ids: ByName, numbers: Given) -> Given:
+def _filled(tables: Catalog[Any], ids: ByName, numbers: ScoreInputs) -> ScoreInputs:
     """Gives the other features of a customized table the score of the table, if any.
 
     A kernel takes scores of all ids of such a table, or of none.
@@ -195,4 +195,4 @@ def _filled(tables: Catalog[Any], ids: ByName, numbers: Given) -> Given:
             shape = _shape(config, each)
             words = numbers.tables[config.name]
             scores[feature] = tuple(jnp.broadcast_to(word, shape) for word in words)
-    return Given(numbers.tables, numbers.counts, scores)
+    return ScoreInputs(numbers.tables, numbers.counts, scores)

@@ -19,10 +19,10 @@ from jax_dynemb._src.ops import scores_of_index
 from jax_dynemb._src.table.by_kind import hash_of
 
 
-def counted(
+def admission_counts(
     engine: LookupEngine, state: States, arrays: str, table: TableConfig
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Reads the keys and counts of ``Tables.counted``."""
+    """Reads the keys and counts of ``Tables.admission_counts``."""
     rule = table.admission
     if not isinstance(rule, Frequency) or not rule.counts_keys:
         raise ValueError(
@@ -64,5 +64,5 @@ def warn_of_losses(engine: LookupEngine, state: States, table: Any) -> None:
     dynamic = table.name in engine.catalog.dynamic
     arrays = state[engine.state_name(table.name)]
     if dynamic and arrays.counters.is_fully_addressable:
-        own = np.asarray(hash_of(engine).counted(state, table.name).counters)
+        own = np.asarray(hash_of(engine).with_own_counters(state, table.name).counters)
         shard.warn_of_losses(table, shard.counter_totals(own))

@@ -13,7 +13,7 @@ import jax
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Given:
+class ScoreInputs:
     """Holds scores, times and counts of one lookup.
 
     Attributes:
