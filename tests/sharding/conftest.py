@@ -8,7 +8,6 @@ import jax
 import pytest
 
 import peers
-from jax_dynemb._src.engines.hash import links as _links
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -20,16 +19,6 @@ def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
-
-
-@pytest.fixture(scope="module")
-def large_exchanges() -> Iterator[None]:
-    """All arrays travel as large ones do: none is gathered on every device."""
-    jax.clear_caches()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_links, "GATHERED_BYTES", 0)
-        yield
-    jax.clear_caches()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -17,7 +17,6 @@ from jax_dynemb.testing import assert_in_place
 from meshes import collectives, grid, large_results, mesh_of
 
 AXES = ("data", "model")
-pytestmark = pytest.mark.usefixtures("large_exchanges")
 
 
 def collection(mesh, **options) -> jde.Tables:

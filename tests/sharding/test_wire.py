@@ -11,13 +11,12 @@ import pytest
 from jax.sharding import PartitionSpec
 
 import jax_dynemb as jde
-from jax_dynemb._src.engines.hash import links as _links
 from jax_dynemb._src.engines.hash.exchange import buffers as _buffers
 from jax_dynemb._src.engines.hash.exchange.buffers import BufferField, ExchangeBuffers
 from jax_dynemb._src.engines.hash.exchange.places import Places
 from jax_dynemb._src.engines.hash.links import Links
 from jax_dynemb.testing import assert_in_place
-from meshes import collectives, grid, mesh_of
+from meshes import collectives, mesh_of
 from support import Twins
 
 PIECES = (
@@ -35,7 +34,6 @@ SHARDS = 2
 def two_waves(monkeypatch):
     """As large exchanges are made."""
     monkeypatch.setattr(_buffers, "WAVE_BYTES", 0)
-    monkeypatch.setattr(_links, "GATHERED_BYTES", 0)
 
 
 @pytest.fixture(params=[1, 2])
@@ -157,31 +155,3 @@ def test_two_waves_are_in_place_and_two_exchanges_each(two_waves):
     assert_in_place(step, coll.init(0), ids)
     entry, _ = collectives(step.lower(coll.init(0), ids).compile().as_text())
     assert entry == {"all-to-all": 1 + 2 + 2}
-
-
-@pytest.mark.parametrize("shards", [2, 8])
-@pytest.mark.parametrize("places", [3, 80_000])  # gathered, and in parts
-def test_each_device_gets_its_part_of_every_other(shards, places):
-    sent = np.random.default_rng(0).integers(0, 2**31, (shards, shards, places))
-    sent = sent.astype(np.uint32)
-
-    def exchange(x):
-        (got,) = Links(("data",), shards).all_to_all([x[0]])
-        return got[None]
-
-    over = PartitionSpec("data")
-    run = jax.shard_map(exchange, mesh=mesh_of(shards), in_specs=over, out_specs=over)
-    got = jax.jit(run)(sent)
-    np.testing.assert_array_equal(got, sent.swapaxes(0, 1))
-
-
-def test_parts_of_two_axes_are_numbered_alike():
-    sent = np.arange(8 * 8 * 3, dtype=np.int32).reshape(8, 8, 3)
-    over = PartitionSpec(("data", "model"))
-
-    def exchange(x):
-        (got,) = Links(("data", "model"), 8).all_to_all([x[0]])
-        return got[None]
-
-    run = jax.shard_map(exchange, mesh=grid(), in_specs=over, out_specs=over)
-    np.testing.assert_array_equal(jax.jit(run)(sent), sent.swapaxes(0, 1))

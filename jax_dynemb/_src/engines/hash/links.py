@@ -10,7 +10,6 @@ before or cuts them after.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int32
 
-from jax_dynemb._src.ops import Piece, exchange, is_at_most
+from jax_dynemb._src.ops import Piece, exchange
 
 
 class Live(NamedTuple):
@@ -90,34 +89,10 @@ def _by_collectives(
         of_dtype = [i for i, array in enumerate(arrays) if array.dtype == dtype]
         flat = [arrays[i].reshape(arrays[i].shape[0], -1) for i in of_dtype]
         joined = flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=1)
-        joined = _exchanged(joined, axes)
+        joined = jax.lax.all_to_all(joined, axes, 0, 0, tiled=True)
         begin = 0
         for i, part in zip(of_dtype, flat, strict=True):
             end = begin + part.shape[1]
             result[i] = joined[:, begin:end].reshape(arrays[i].shape)
             begin = end
     return [result[i] for i in range(len(arrays))]
-
-
-GATHERED_BYTES = 1 << 20  # of all devices
-
-
-def _exchanged(parts: jax.Array, axes: tuple[str, ...]) -> jax.Array:
-    """Exchanges [shards, places] by one collective.
-
-    A CPU compiles a slice for each part of an ``all_to_all``. Where the parts of all
-    devices are small, they are gathered instead, and each device takes its own.
-    """
-    to_all = functools.partial(
-        jax.lax.all_to_all, axis_name=axes, split_axis=0, concat_axis=0, tiled=True
-    )
-    nbytes = parts.shape[0] * parts.size * parts.dtype.itemsize
-    if not is_at_most(nbytes, GATHERED_BYTES):
-        return to_all(parts)
-
-    def gathered(parts: jax.Array) -> jax.Array:
-        whole = jax.lax.all_gather(parts, axes)
-        own = jax.lax.axis_index(axes)
-        return jax.lax.dynamic_index_in_dim(whole, own, 1, keepdims=False)
-
-    return jax.lax.platform_dependent(parts, cpu=gathered, default=to_all)
