@@ -101,7 +101,6 @@ def restore(
       DamagedFileError: a file is missing, cut off or altered.
       TypeError, ValueError: the step is no whole number of 0 or more, or something
         differs; the sentence names it. Or a plain table has too few slots.
-      NotImplementedError: a table with a tier is on devices of several processes.
     """
     path = _layout.resolved(directory)
     wait(path)
