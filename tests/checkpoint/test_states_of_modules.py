@@ -12,6 +12,7 @@ from flax import nnx
 import jax_dynemb as jde
 from support import HostRow, assert_same_rows, export
 
+
 class Model(nnx.Module):
     """Has a table, a parameter, and a key with a count."""
 

@@ -26,7 +26,7 @@ import jax_dynemb as jde
 from tiers.ahead_of_processes import of_text
 from walks import rows_in, rows_of
 
-BATCH, IDS, SAVED, LAST = 64, 1500, 12, 24
+BATCH, IDS, SAVED, LAST = 64, 1500, 24, 40
 adam, adagrad = jde.optim.adam(0.05), jde.optim.rowwise_adagrad(0.05)
 WIDE = jde.TableConfig("wide", 4, 4 * IDS, optimizer=adam)  # 47 buckets, so uneven
 PLAIN = [WIDE, jde.TableConfig("even", 3, 64 * 128, optimizer=adagrad)]
@@ -34,27 +34,31 @@ APART = [
     jde.TableConfig(name, 3, 64 * 128, optimizer=adagrad, sharding="table_wise")
     for name in ("left", "right")
 ]
-SIZES = {"host_rows": 640, "hbm_fraction": 1 / 4, "spill_rows": 512}
+SIZES = {"hbm_fraction": 1 / 4, "spill_rows": 512}
 TIERS = {
     "none": None,
     "host": jde.tiers.host(hbm_fraction=1 / 8, spill_rows=512),
     "half": jde.tiers.host(hbm_fraction=1 / 2, spill_rows=512),
     "ssd": None,  # of a folder
 }
-# Tiers, and whether a table has another capacity.
-MOVES = [("none", False), ("half", False), ("host", True)]
+# Of each tier others, and the capacity of a table or its rows above a store.
+MOVES = {
+    "host": [("none", WIDE.capacity), ("half", WIDE.capacity), ("host", 12_000)],
+    "ssd": [("none", WIDE.capacity), ("ssd", 1024)],  # each is refused
+}
+MOVES["none"] = MOVES["host"]
 
 
-def tables(tier: str, folder: str, *, larger: bool = False) -> list[jde.TableConfig]:
+def tables(
+    tier: str, folder: str, size: int | None = None, *, apart: bool = True
+) -> list[jde.TableConfig]:
     """The tables with a tier; those of a store have few rows."""
-    of_tier = TIERS[tier]
     if tier == "ssd":
-        of_tier = jde.tiers.ssd(f"{folder}/logs", **SIZES)
-    every = PLAIN if tier == "ssd" else PLAIN + APART
-    wider = {"wide": {"capacity": 2 * WIDE.capacity}} if larger else {}
-    return [
-        dataclasses.replace(t, tier=of_tier, **wider.get(t.name, {})) for t in every
-    ]
+        below = jde.tiers.ssd(f"{folder}/logs", host_rows=size or 512, **SIZES)
+        return [dataclasses.replace(table, tier=below) for table in PLAIN]
+    wide = dataclasses.replace(WIDE, capacity=size or WIDE.capacity)
+    every = [wide, *PLAIN[1:], *(APART if apart else [])]
+    return [dataclasses.replace(table, tier=TIERS[tier]) for table in every]
 
 
 def batches(first: int, last: int):
@@ -130,15 +134,24 @@ class Run:
 
 def moved(tier: str, folder: str) -> list:
     """Restores the checkpoint into other tables."""
-    said = []
+    said, options = [], {}
     mesh = Mesh(np.array(jax.devices()), ("data",))
-    for other, larger in MOVES:
-        configs = tables(other, folder, larger=larger)
+    if tier == "ssd":
+        configs = tables(tier, folder)
         coll = jde.Tables(configs, mesh=mesh, axis="data")
-        state = jde.checkpoint.restore(
-            f"{folder}/{tier}", coll.init(5), tables=coll
-        ).tree
-        said.append({t: of_text(rows_of(coll, state, t)) for t in coll.tables})
+        options["stores"] = jde.tiers.open_stores(coll)
+    for other, size in MOVES[tier]:
+        configs = tables(other, folder, size, apart=tier != "ssd")
+        coll = jde.Tables(configs, mesh=mesh, axis="data")
+        try:
+            back = jde.checkpoint.restore(
+                f"{folder}/{tier}", coll.init(5), tables=coll, **options
+            )
+        except (NotImplementedError, ValueError, OSError) as error:
+            said.append(str(error))
+        else:
+            rows = {t: of_text(rows_of(coll, back.tree, t)) for t in coll.tables}
+            said.append({"here": rows, "below": {}})
     return said
 
 

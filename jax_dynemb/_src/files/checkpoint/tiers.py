@@ -19,6 +19,7 @@ from jax_dynemb._src.files.checkpoint.stored import arrays_of
 from jax_dynemb._src.files.checkpoint.tree import Path, TableNode
 from jax_dynemb._src.ops import TableState, is_shared
 from jax_dynemb._src.spec import TableSpec
+
 _HOST = "pinned_host"  # a kind of memory
 
 
@@ -66,7 +67,9 @@ def _parts_here(state: TableState) -> dict[int, TableState]:
         for each in leaf.addressable_shards:  # in one order of devices for all leaves
             number = (each.index[0].start or 0) // each.data.shape[0]
             parts.setdefault(number, {}).setdefault(leaf_number, each.data)
-    return {n: jax.tree.unflatten(structure, part.values()) for n, part in parts.items()}
+    return {
+        n: jax.tree.unflatten(structure, part.values()) for n, part in parts.items()
+    }
 
 
 def _rows_of_all(
