@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Protocol
 
+import jax
 import numpy as np
 
 from jax_dynemb._src.engines import States
@@ -84,13 +85,57 @@ def open_commits(
                 f"Table '{node.name}' was saved without a store, but its store "
                 "has rows of another run. Give it an empty one."
             )
+    other = _of_other_processes(saved)
     for store, tag, stored, where in commits:
-        check_commit(identity_at(store, tag), stored, where, tag)
+        known = identity_at(store, tag)
+        check_commit(known, stored, where, tag)
+        if known is not None and other is not None:
+            raise ValueError(f"{where} has a part of the rows. {other}")
     for store, tag, stored, where in commits:
-        store.open(tag)
+        _open(store, tag, other)
         # Stores of users may tell only now.
         check_commit(identity_noted(store), stored, where, tag)
     return result
+
+
+def check_moves(
+    below: Mapping[Path, Store],
+    nodes: Mapping[Path, TableNode],
+    again: Collection[Path],
+) -> None:
+    """Refuses to move rows between tables and stores of several processes."""
+    if jax.process_count() == 1:
+        return
+    for at in below:
+        if at in again or not has_store(nodes[at]):
+            raise NotImplementedError(
+                f"Table '{'/'.join(at)}' has stores of several processes, and another "
+                "size or no store now, so its rows would have to move. Restore it with "
+                "the host_rows and the tier that it was saved with; hbm_fraction may "
+                "be another one."
+            )
+
+
+def _of_other_processes(saved: Saved) -> str | None:
+    """Says what to do with stores of another number of processes; None with theirs."""
+    then, now = saved.fields.get("store_processes", 1), jax.process_count()
+    if then == now:
+        return None
+    return (
+        "The number of processes that saved the checkpoint, each with stores of its "
+        f"own, is {then}, and this job has {now}. Restore it in {then}. Or put the "
+        "rows of their commits into new stores, each row into one, and commit these by "
+        "the same name."
+    )
+
+
+def _open(store: Store, tag: str, other: str | None) -> None:
+    try:
+        store.open(tag)
+    except FileNotFoundError as error:
+        if other is None:
+            raise
+        raise FileNotFoundError(f"{error} {other}") from error
 
 
 def _given_store(

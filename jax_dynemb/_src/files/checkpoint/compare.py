@@ -49,11 +49,12 @@ def plan(
     """Plans how each leaf is restored; ValueError if ``strict`` or no way allows it."""
     result = Plan()
     _tables_of_one_side(saved, nodes, strict, result)
-    for path in nodes.keys() & saved.keys():
+    # In one order in all processes: each table that is filled again is a collective.
+    for path in sorted(nodes.keys() & saved.keys()):
         _compare_table(path, saved[path], nodes[path], strict, result)
     fewer = has_fewer_counters(layout_of(fields))
     other = not is_like_now(layout_of(fields)) and not fewer
-    for path in nodes.keys() & saved.keys() - set(result.again):
+    for path in sorted(nodes.keys() & saved.keys() - set(result.again)):
         if not other and not lacks_given(layout_of(fields), saved[path].score_strategy):
             continue
         result.again.append(path)

@@ -99,9 +99,10 @@ def restore(
     Raises:
       FileNotFoundError: there is no such checkpoint, or a store has not its commit.
       DamagedFileError: a file is missing, cut off or altered.
+      NotImplementedError: rows of stores of several processes would have to move.
       TypeError, ValueError: the step is no whole number of 0 or more, or something
-        differs; the sentence names it. Or a plain table has too few slots.
-      NotImplementedError: a table with a tier is on devices of several processes.
+        differs; the sentence names it. Or a plain table has too few slots. Or stores
+        are those of another number of processes.
     """
     path = _layout.resolved(directory)
     wait(path)
@@ -122,7 +123,8 @@ def restore(
     leaves, longer = _uneven.targets(_tiers.targets(given, nodes), nodes)
     trains = _tree.train_counters(tree)
     plan = _compare.plan(saved.schemas, saved.fields, leaves, nodes, trains, strict)
-    below = _below.open_commits(saved, stores, nodes)
+    below = together(_below.open_commits, saved, stores, nodes)
+    _below.check_moves(below, nodes, plan.again)
     if not allow_drop:
         _room.check_brought_up(saved, nodes, below)
     for table in plan.again:  # these are filled as they are
@@ -137,7 +139,7 @@ def restore(
     leaves = _uneven.as_given(leaves, given, nodes, plan.directly)
     drawn = new_run(any(map(is_shared, leaves.values())))
     _extend_lineages(leaves, nodes, plan, drawn)
-    for at in trains & set(plan.directly):
+    for at in sorted(trains & set(plan.directly)):  # alike in all processes
         leaves[at] = _like(leaves[at], restored(np.array(on_host(leaves[at])), drawn))
     _count_pins(saved, leaves, nodes, plan)
     for path, device in free.items():
@@ -303,7 +305,7 @@ def _read_again(
     """Fills one table row by row; its leaves are replaced in ``leaves``."""
     own = node.own(leaves)
     # What an optax optimizer stores once has been read; the rest is donated.
-    kept = {path: own[path] for path in own.keys() & set(plan.directly)}
+    kept = {path: own[path] for path in own if path in plan.directly}
     own |= {
         path: jax.device_put(np.asarray(leaf), leaf.sharding)
         for path, leaf in kept.items()

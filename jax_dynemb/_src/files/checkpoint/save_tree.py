@@ -142,6 +142,7 @@ def save(
         "step": step,
         "index": index_layout(),
         "stores": tags,
+        "store_processes": jax.process_count(),
         "tables": {
             "/".join(at): node.schema.to_json(secret=True) for at, node in nodes.items()
         },

@@ -7,6 +7,7 @@ So it restores into a table with another cache, or with none, and the other way 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,32 +17,59 @@ import numpy as np
 from jax_dynemb._src.engines import shard
 from jax_dynemb._src.files.checkpoint.stored import arrays_of
 from jax_dynemb._src.files.checkpoint.tree import Path, TableNode
-from jax_dynemb._src.ops import TableState
+from jax_dynemb._src.ops import TableState, is_shared
 from jax_dynemb._src.spec import TableSpec
 
-_SEVERAL = "Table '{name}' has a tier, and its arrays lie on the devices of several "
-_SAVED = _SEVERAL + (
-    "processes: a checkpoint of it is not possible. Write the rows "
-    "that Tables.export yields in each process, or train it in one process."
-)
-_RESTORED = _SEVERAL + (
-    "processes: a checkpoint cannot be restored into it. Restore into the same table "
-    "without a tier, or in one process."
-)
+_HOST = "pinned_host"  # a kind of memory
 
 
 def plain(
     leaves: Mapping[Path, Any], nodes: Mapping[Path, TableNode]
 ) -> dict[Path, Any]:
-    """Replaces tiered tables' arrays by untiered ones, in NumPy; one process only."""
+    """Replaces tiered tables' arrays by untiered ones in host memory.
+
+    They are NumPy's, or arrays of JAX where other processes have parts of them.
+    """
     result = dict(leaves)
     for sharing, own in _tiered(leaves, nodes):
         state = arrays_of(sharing[0], own.values())
-        if not state.index.is_fully_addressable:
-            raise NotImplementedError(_SAVED.format(name=sharing[0].name))
-        rows, of_rows = _rows_of_all(sharing, state)
+        read = _rows_of_shards if is_shared(state.index) else _rows_of_all
+        rows, of_rows = read(sharing, state)
         _replace(result, sharing[0], own, rows, of_rows)
     return result
+
+
+def _rows_of_shards(sharing: Sequence[TableNode], state: TableState) -> Any:
+    """Reads the rows of this process's devices, as parts of arrays of the mesh."""
+    location: Any = state.tier.location  # pyright: ignore[reportOptionalMemberAccess]
+    local = sharing[0].coll.hash_engine.stack_of(sharing[0].name).local
+    read = {
+        number * local.local_slots: shard.rows_in_order([(local, part)])
+        for number, part in _parts_here(dataclasses.replace(state, extra=())).items()
+    }
+    sharding = location.sharding.with_memory_kind(_HOST)
+
+    def joined(*parts: np.ndarray) -> jax.Array:
+        at = dict(zip(read, parts, strict=True))
+        shape = (location.shape[0], *parts[0].shape[1:])
+        return jax.make_array_from_callback(
+            shape, sharding, lambda index: at[index[0].start or 0]
+        )
+
+    return jax.tree.map(joined, *read.values())
+
+
+def _parts_here(state: TableState) -> dict[int, TableState]:
+    """Finds the shards on this process's devices by number, each once."""
+    parts: dict[int, dict[int, jax.Array]] = {}
+    leaves, structure = jax.tree.flatten(state)
+    for leaf_number, leaf in enumerate(leaves):
+        for each in leaf.addressable_shards:  # in one order of devices for all leaves
+            number = (each.index[0].start or 0) // each.data.shape[0]
+            parts.setdefault(number, {}).setdefault(leaf_number, each.data)
+    return {
+        n: jax.tree.unflatten(structure, part.values()) for n, part in parts.items()
+    }
 
 
 def _rows_of_all(
@@ -77,12 +105,7 @@ def targets(
     result = dict(leaves)
     for (node, *_), own in _tiered(leaves, nodes):
         table, where = TableSpec.of(node.config), own[*node.arrays, "tier", "location"]
-        if not getattr(where.sharding, "is_fully_addressable", True):
-            raise NotImplementedError(_RESTORED.format(name=node.name))
-        slots = where.shape[0]
-        sharding = jax.sharding.SingleDeviceSharding(
-            jax.local_devices()[0], memory_kind="pinned_host"
-        )
+        slots, sharding = where.shape[0], _in_host_memory(where.sharding)
 
         def shape(
             *sizes: int, dtype: str, sharding: Any = sharding
@@ -98,6 +121,14 @@ def targets(
     return result
 
 
+def _in_host_memory(sharding: Any) -> Any:
+    """Returns where rows are read to: of several processes to each one's shards."""
+    if getattr(sharding, "is_fully_addressable", True):
+        one = jax.local_devices()[0]
+        return jax.sharding.SingleDeviceSharding(one, memory_kind=_HOST)
+    return sharding.with_memory_kind(_HOST)
+
+
 def tiered(
     read: Mapping[Path, Any],
     given: Mapping[Path, Any],
@@ -108,21 +139,55 @@ def tiered(
     for (node, *_), own in _tiered(given, nodes):
         table = TableSpec.of(node.config)
         above = node.arrays
-        rows = np.asarray(read[*above, "values"])
-        states = {n: np.asarray(read[*above, "optimizer", n]) for n in table.states}
-        records = shard.records_of(table, rows, states)
-        missing = own[*above, "tier", "location"].shape[0] - len(records)
-        if missing:  # the last buckets of an uneven mesh
-            records = np.pad(records, ((0, missing), (0, 0)))
+        rows = _RowsHere(read[*above, "values"])
+        states = {n: _RowsHere(read[*above, "optimizer", n]) for n in table.states}
         for path, leaf in own.items():
             member = path[len(above) :]
             if member == ("tier", "homes"):
-                sharding = leaf.sharding.with_memory_kind("pinned_host")
-                result[path] = jax.device_put(records, sharding)
+                result[path] = _homes(table, leaf, rows, states)
             elif member[0] in ("tier", "values", "optimizer"):
-                zeros = np.zeros(leaf.shape, leaf.dtype)
-                result[path] = jax.device_put(zeros, leaf.sharding)
+                result[path] = _zeros(leaf)
     return result
+
+
+class _RowsHere:
+    """Finds rows in an array of which other processes may have parts."""
+
+    def __init__(self, array: Any):
+        """Copies the rows that this process has to the host."""
+        parts = {0: array}
+        if is_shared(array):
+            shards = array.addressable_shards
+            parts = {each.index[0].start or 0: each.data for each in shards}
+        self._parts = {begin: np.asarray(part) for begin, part in parts.items()}
+
+    def between(self, begin: int, end: int) -> np.ndarray:
+        """Returns the rows of a shard, as far as there are rows."""
+        first = max(start for start in self._parts if start <= begin)
+        return self._parts[first][begin - first : end - first]
+
+
+def _homes(
+    table: TableSpec, like: Any, rows: _RowsHere, states: Mapping[str, _RowsHere]
+) -> jax.Array:
+    """Makes home records, those of each device from its rows."""
+
+    def records(index: tuple[slice, ...]) -> np.ndarray:
+        begin, end, _ = index[0].indices(like.shape[0])
+        of_states = {name: each.between(begin, end) for name, each in states.items()}
+        found = shard.records_of(table, rows.between(begin, end), of_states)
+        missing = end - begin - len(found)  # in the last buckets of an uneven mesh
+        return np.pad(found, ((0, missing), (0, 0))) if missing else found
+
+    sharding = like.sharding.with_memory_kind(_HOST)
+    return jax.make_array_from_callback(like.shape, sharding, records)
+
+
+def _zeros(like: Any) -> jax.Array:
+    shape = like.sharding.shard_shape(like.shape)
+    return jax.make_array_from_callback(
+        like.shape, like.sharding, lambda _: np.zeros(shape, like.dtype)
+    )
 
 
 def _tiered(

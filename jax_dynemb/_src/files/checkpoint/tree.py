@@ -202,13 +202,19 @@ def _tables_of_modules(tree: Any) -> Iterator[tuple[Path, TableNode]]:
 
 
 def _state_of(node: Any) -> Any:
-    return nnx.state(node) if is_graph_node(node) else node
+    """Returns the state of a module; a Variable, as in an nnx.State, is a state."""
+    if not is_graph_node(node) or isinstance(node, nnx.Variable):
+        return node
+    return nnx.state(node)
 
 
 def _take_state(node: Any, new: Any) -> Any:
     if not is_graph_node(node):
         return new
-    nnx.update(node, new)
+    if isinstance(node, nnx.Variable):
+        node.update_from_state(new)
+    else:
+        nnx.update(node, new)
     return node
 
 

@@ -129,8 +129,9 @@ def _whole(piece: np.ndarray, rows: int) -> np.ndarray:
 def _taker(data: jax.Array) -> Any:
     """A function that takes some rows of one device's array to the host."""
     (device,) = data.devices()
-    if is_host(device):
-        view = np.asarray(data)  # shares its memory
+    usual = device.default_memory().kind
+    if is_host(device) or data.sharding.memory_kind not in (None, usual):
+        view = np.asarray(data)  # of a CPU it shares its memory
         return lambda start, rows: view[start : start + rows]
     kinds = {memory.kind for memory in device.addressable_memories()}
     if "pinned_host" in kinds:
