@@ -52,9 +52,11 @@ def _rows_of_shards(sharing: Sequence[TableNode], state: TableState) -> Any:
     def joined(*parts: np.ndarray) -> jax.Array:
         at = dict(zip(read, parts, strict=True))
         shape = (location.shape[0], *parts[0].shape[1:])
-        return jax.make_array_from_callback(
-            shape, sharding, lambda index: at[index[0].start or 0]
-        )
+
+        def rows(index: Any) -> np.ndarray:
+            return at[index[0].start or 0]
+
+        return jax.make_array_from_callback(shape, sharding, rows)
 
     return jax.tree.map(joined, *read.values())
 
@@ -172,7 +174,7 @@ def _homes(
 ) -> jax.Array:
     """Makes home records, those of each device from its rows."""
 
-    def records(index: tuple[slice, ...]) -> np.ndarray:
+    def records(index: Any) -> np.ndarray:
         begin, end, _ = index[0].indices(like.shape[0])
         of_states = {name: each.between(begin, end) for name, each in states.items()}
         found = shard.records_of(table, rows.between(begin, end), of_states)
@@ -180,13 +182,18 @@ def _homes(
         return np.pad(found, ((0, missing), (0, 0))) if missing else found
 
     sharding = like.sharding.with_memory_kind(_HOST)
+    if sharding.is_fully_addressable:
+        return jax.device_put(records((slice(None),)), sharding)
     return jax.make_array_from_callback(like.shape, sharding, records)
 
 
 def _zeros(like: Any) -> jax.Array:
-    shape = like.sharding.shard_shape(like.shape)
+    sharding = like.sharding
+    if sharding.is_fully_addressable:
+        return jax.device_put(np.zeros(like.shape, like.dtype), sharding)
+    shape = sharding.shard_shape(like.shape)
     return jax.make_array_from_callback(
-        like.shape, like.sharding, lambda _: np.zeros(shape, like.dtype)
+        like.shape, sharding, lambda _: np.zeros(shape, like.dtype)
     )
 
 
