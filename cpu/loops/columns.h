@@ -47,6 +47,43 @@ void store_vector(Vector const& from, O* to) {
   for (size_t i = 0; i < sizeof(Vector) / sizeof(float); ++i) from_float(values[i], to + i);
 }
 
+// Words, and their halves. GCC makes vectors of such conversions, but not of the loops above.
+template <int width>
+struct Words {
+  typedef uint32_t Type __attribute__((vector_size(width * 4)));
+  typedef uint16_t Halves __attribute__((vector_size(width * 2)));
+};
+
+template <class Vector>
+void load_vector(BFloat16 const* from, Vector* to) {
+  if constexpr (sizeof(Vector) == sizeof(float)) {
+    *to = to_float(*from);
+  } else {
+    using Of = Words<sizeof(Vector) / sizeof(float)>;
+    typename Of::Halves halves;
+    memcpy(&halves, from, sizeof(halves));
+    typename Of::Type const words = __builtin_convertvector(halves, typename Of::Type) << 16;
+    memcpy(to, &words, sizeof(words));
+  }
+}
+
+// from_float of each number.
+template <class Vector>
+void store_vector(Vector const& from, BFloat16* to) {
+  if constexpr (sizeof(Vector) == sizeof(float)) {
+    from_float(from, to);
+  } else {
+    using Of = Words<sizeof(Vector) / sizeof(float)>;
+    typename Of::Type bits;
+    memcpy(&bits, &from, sizeof(bits));
+    auto const rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    auto const quiet = bits >> 16 | 0x40u;
+    typename Of::Type const words = (bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
+    auto const halves = __builtin_convertvector(words, typename Of::Halves);
+    memcpy(to, &halves, sizeof(halves));
+  }
+}
+
 // Holds up to four vectors of columns. They lie side by side, but for the last one of a row.
 template <int width, int vectors, bool ends_row>
 struct Columns {

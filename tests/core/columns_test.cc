@@ -122,9 +122,39 @@ void sums_are_those_of_columns(int32_t dim) {
   }
 }
 
+// NaNs, infinities, ties and denormals: every high half beside some low ones, in rows of all widths
+// of a vector.
+void halves_are_those_of_one_number() {
+  constexpr uint32_t kLow[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+  constexpr int32_t kDim = 31;  // 16, 8, 4, 2 and 1 columns, by instruction set
+  std::vector<float> row(kDim);
+  std::vector<BFloat16> halves(kDim), expected(kDim);
+  std::vector<float> back(kDim), expected_back(kDim);
+  for (uint32_t high = 0; high < 0x10000; high += kDim) {
+    for (auto const low : kLow) {
+      for (uint32_t i = 0; i < kDim; ++i) {
+        row[i] = float_from_bits((high + i) << 16 | low);
+        from_float(row[i], &expected[i]);
+        expected_back[i] = to_float(expected[i]);
+      }
+      for (int32_t const dim : {1, 2, 3, 5, 9, 17, kDim}) {
+        cpu::with_isa([&](auto isa) {
+          constexpr auto kIsa = decltype(isa)::value;
+          cpu::map_columns<kIsa>(row.data(), dim, halves.data(), [](auto*) {});
+          cpu::map_columns<kIsa>(halves.data(), dim, back.data(), [](auto*) {});
+        });
+        auto const count = static_cast<size_t>(dim);
+        CHECK(memcmp(halves.data(), expected.data(), count * sizeof(BFloat16)) == 0);
+        CHECK(memcmp(back.data(), expected_back.data(), count * sizeof(float)) == 0);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
+  halves_are_those_of_one_number();
   for (int32_t dim = 1; dim <= 200; ++dim) {
     sums_are_those_of_columns<float>(dim);
     sums_are_those_of_columns<BFloat16>(dim);
