@@ -55,6 +55,26 @@ def test_any_tier_to_any_other(platform, tmp_path, before, after):
     )
 
 
+@pytest.mark.parametrize("tier", ["none", "four"])
+def test_a_table_that_the_checkpoint_lacks_stays_as_it_is(platform, tmp_path, tier):
+    """As the error advises; the other one is restored."""
+    saver = collection("four")
+    saved = train(saver, saver.init(0), range(3))
+    jde.checkpoint.save(tmp_path, 1, saved, tables=saver, wait=True)
+    new = dataclasses.replace(TABLE, name="new", feature_names=(), tier=TIERS[tier])
+    coll = jde.Tables([dataclasses.replace(TABLE, tier=TIERS["half"]), new])
+    state = coll.lookup(coll.init(1), {"new": jde.ids(np.arange(30))})[2]
+    rows = export(coll, state, "new")
+    with pytest.raises(ValueError, match="Pass strict=False to restore the others"):
+        jde.checkpoint.restore(tmp_path, state, tables=coll)
+    restored = jde.checkpoint.restore(tmp_path, state, tables=coll, strict=False).tree
+    assert_same_rows(export(coll, restored, "new"), rows)
+    assert_same_rows(export(coll, restored, "t"), export(saver, saved, "t"))
+    trained = train(coll, restored, range(3, 5))
+    expected = train(saver, saved, range(3, 5))
+    assert_same_rows(export(coll, trained, "t"), export(saver, expected, "t"))
+
+
 @pytest.mark.parametrize("chunk_bytes", [1 << 28, 1 << 12])
 def test_a_save_reads_the_slots_that_there_are(tmp_path, monkeypatch, chunk_bytes):
     """In chunks of one size, which are not larger than the table."""

@@ -127,7 +127,8 @@ def restore(
     _below.check_moves(below, nodes, plan.again)
     if not allow_drop:
         _room.check_brought_up(saved, nodes, below)
-    for table in plan.again:  # these are filled as they are
+    as_given = {*plan.again, *(nodes.keys() - saved.schemas.keys())}
+    for table in as_given:  # filled as they are, or not at all
         leaves |= nodes[table].own(given)
     _tree.check_shared(leaves)
     large = _large(saved, leaves, plan, longer)
@@ -149,7 +150,7 @@ def restore(
     notes = room.notes + plan.notes
     for table in plan.again:
         notes += _read_again(saved, leaves, nodes[table], table, plan, drawn)
-    as_saved = {at: p for at, p in nodes.items() if at not in plan.again}
+    as_saved = {at: p for at, p in nodes.items() if at not in as_given}
     leaves = _tiers.tiered(leaves, given, as_saved)
     notes += carry_counts(saved, leaves, nodes, plan)
     for table, store in below.items():
