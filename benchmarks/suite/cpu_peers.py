@@ -8,11 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from suite import static_jax, timing
+from suite import filled, static_jax, timing
 from suite.job import Job
 from suite.timing import Runnable
-
-WIDTHS_OF = {"fp32": "float32", "bf16": "bfloat16"}  # of rows and outputs alike
 
 # Makes the steps of a job; None where the peer has no such optimizer.
 Peer = Callable[[Job], Runnable | None]
@@ -35,7 +33,7 @@ def available() -> tuple[dict[str, Peer], list[str]]:
 
 def _jax(job: Job) -> Runnable:
     work, parts = job.optimizer or "eval", job.case.parts
-    dtype = WIDTHS_OF[job.dtype]
+    dtype, _ = filled.dtypes(job.dtype)
     d_rows = static_jax.gradients(parts, dtype)
     batches = [(static_jax.to_device(parts, ids), d_rows) for ids in job.batches()]
     tables = static_jax.init(parts, work, dtype)
@@ -45,7 +43,7 @@ def _jax(job: Job) -> Runnable:
 def _torch(make: Callable[..., tuple[Any, Any]]) -> Peer:
     def steps(job: Job) -> Runnable | None:
         try:
-            dtype = WIDTHS_OF[job.dtype]
+            dtype, _ = filled.dtypes(job.dtype)
             step, prepare = make(job.case.parts, job.optimizer or "eval", dtype)
         except NotImplementedError:
             return None

@@ -18,8 +18,8 @@ constexpr int kLeastShift = 15;            // an array for the slots of a partit
 constexpr int kMostShift = 18;             // 1 MiB where the batch is small for its table
 constexpr int64_t kMostPartitions = 4096;  // or more, where tables have more than 2^30 slots
 constexpr int64_t kKeysAhead = 64;         // positions whose keys are prefetched
-// The ends of a piece begin at a multiple of so many: two threads that count into one line, or into
-// two that are fetched together, take it from each other with every position.
+// The ends of a piece begin at a multiple of so many. Were those of two pieces in one line, or in
+// two that are fetched together, each count would move the line to the other core.
 constexpr int64_t kEndsApart = 32;
 
 // Of partitions there are enough for these, also where a table is one of fewer groups.

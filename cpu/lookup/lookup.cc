@@ -43,7 +43,7 @@ uint64_t draw_nonce() {
 
 // touch() of a score that is a clock. Whether another id of the batch has touched the row is
 // random, so it must not become a branch: what is there already is stored beside the table, because
-// a store to a row that many threads use would take its line from all others.
+// a store to a popular row would invalidate its line in the caches of all other cores.
 inline void mark_used(uint64_t* score, uint64_t clock) {
   uint64_t unused;
   auto const seen = atomic_load(score);

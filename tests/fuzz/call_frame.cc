@@ -22,7 +22,7 @@ struct XLA_FFI_ExecutionContext {
 };
 
 struct XLA_FFI_Future {
-  std::atomic<int> ends{0};
+  std::atomic<bool> ended{false};
   XLA_FFI_Error* error = nullptr;
 };
 
@@ -55,20 +55,20 @@ XLA_FFI_Error* create_future(XLA_FFI_Future_Create_Args* args) {
 }
 
 XLA_FFI_Error* set_available(XLA_FFI_Future_SetAvailable_Args* args) {
-  ++args->future->ends;
+  args->future->ended = true;
   return nullptr;
 }
 
 XLA_FFI_Error* set_error(XLA_FFI_Future_SetError_Args* args) {
   args->future->error = args->error;
-  ++args->future->ends;
+  args->future->ended = true;
   return nullptr;
 }
 
 // Waits for a call that goes on; returns its error, or null.
 XLA_FFI_Error* end_of(XLA_FFI_Future* future) {
   std::unique_ptr<XLA_FFI_Future> const owned(future);
-  while (owned->ends == 0) std::this_thread::yield();
+  while (!owned->ended) std::this_thread::yield();
   return owned->error;
 }
 

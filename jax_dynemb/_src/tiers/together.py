@@ -77,7 +77,8 @@ class Together:
     """Serves tables whose shards lie on several processes, each some of its own.
 
     All processes make the same calls. What ``send`` has sent arrives before the step
-    that follows it, so ``read`` in the next call of a feed waits for no step.
+    that follows it. So ``read`` in the next call of a feed need not wait for a step;
+    on CPUs ``settled`` waits.
     """
 
     is_alone = False
