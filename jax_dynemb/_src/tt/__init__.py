@@ -25,9 +25,9 @@ from jax_dynemb._src.tt.lookup import residual_of as residual_of
 from jax_dynemb._src.tt.lookup import rows_by_residual as rows_by_residual
 from jax_dynemb._src.tt.lookup import update_cores as update_cores
 from jax_dynemb._src.tt.moments import check_moments as check_moments
-from jax_dynemb._src.tt.moments import digest_of as digest_of
 from jax_dynemb._src.tt.moments import fitting as fitting
 from jax_dynemb._src.tt.moments import only_if as only_if
+from jax_dynemb._src.tt.moments import sums_of as sums_of
 from jax_dynemb._src.tt.optimizers import core_optimizer as core_optimizer
 from jax_dynemb._src.tt.rows import full_weight as full_weight
 from jax_dynemb._src.tt.rows import without_strangers as without_strangers

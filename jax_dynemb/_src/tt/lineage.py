@@ -10,7 +10,7 @@ a step, where each concatenation would be a kernel of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -58,6 +58,25 @@ def latest(counters: Any) -> Latest:
 
 def digest(*arrays: jax.Array | None) -> jax.Array:
     """Hashes arrays of 32-bit numbers, uint32[]; equal ones in another order differ."""
+    return jnp.sum(_terms(arrays), dtype=jnp.uint32)
+
+
+def digest_and_count(
+    flags: jax.Array, *arrays: jax.Array | None
+) -> tuple[jax.Array, jax.Array]:
+    """Returns ``digest`` of the arrays and how many flags bool[n] are set, uint32[].
+
+    No array has fewer numbers than the flags. Both sums are one kernel of a GPU.
+    """
+    terms, zero = _terms(arrays), jnp.uint32(0)
+    ones = _padded(flags.astype(jnp.uint32), terms.shape[0])
+    return jax.lax.reduce(
+        (terms, ones), (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), (0,)
+    )
+
+
+def _terms(arrays: Sequence[jax.Array | None]) -> jax.Array:
+    """Weighs each number by its place; those of all arrays are added, uint32[n]."""
     words = [
         jax.lax.bitcast_convert_type(array, jnp.uint32).reshape(-1)
         for array in arrays
@@ -67,8 +86,12 @@ def digest(*arrays: jax.Array | None) -> jax.Array:
     place, total = jnp.arange(max(sizes), dtype=jnp.uint32), jnp.uint32(0)
     for n, each in enumerate(words):  # padded, since one sum is one kernel
         odd = 2 * (place + jnp.uint32(sum(sizes[:n]))) + 1
-        total = total + jnp.pad(each, (0, max(sizes) - sizes[n])) * odd
-    return jnp.sum(total, dtype=jnp.uint32)
+        total = total + _padded(each, max(sizes)) * odd
+    return jnp.broadcast_to(total, place.shape)
+
+
+def _padded(words: jax.Array, size: int) -> jax.Array:
+    return jnp.pad(words, (0, size - words.shape[0]))
 
 
 @jax.jit

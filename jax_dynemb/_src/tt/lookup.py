@@ -17,7 +17,7 @@ from jax_dynemb._src.ops import FeatureInput, FeatureLayout, new_run, prepare
 from jax_dynemb._src.seed import seed_words, table_seed
 from jax_dynemb._src.tt import lineage as _lineage
 from jax_dynemb._src.tt.config import TTConfig
-from jax_dynemb._src.tt.moments import check_moments, digest_of, fitting, only_if
+from jax_dynemb._src.tt.moments import check_moments, fitting, only_if, sums_of
 from jax_dynemb._src.tt.optimizers import core_optimizer
 from jax_dynemb._src.tt.pool import pool
 from jax_dynemb._src.tt.rows import NO_ROW, Numbers, distinct_of, numbers_of, rows_of
@@ -86,10 +86,11 @@ def lookup(
     layout, feature_input = _prepared(config, ids, weights)
     residual, numbers = residual_of(config, layout, feature_input)
     rows = rows_by_residual(config, state.cores, residual, residual.weights)
+    digest, outside = sums_of(residual, numbers)
     new = state.add_counts(
-        out_of_range=numbers.outside, malformed_lengths=feature_input.malformed
+        out_of_range=outside, malformed_lengths=feature_input.malformed
     )
-    stamp, new = new.looked_up(digest_of(residual, numbers))
+    stamp, new = new.looked_up(digest)
     return rows, dataclasses.replace(residual, stamp=stamp), new
 
 

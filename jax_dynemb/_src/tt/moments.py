@@ -17,9 +17,12 @@ from jax_dynemb._src.tt.rows import Numbers
 from jax_dynemb._src.tt.state import TTResidual, TTState
 
 
-def digest_of(residual: TTResidual, numbers: Numbers) -> jax.Array:
-    """Hashes what one feature of a lookup was given, uint32[]."""
-    return _lineage.digest(numbers.rows, residual.offsets, residual.weights)
+def sums_of(
+    residual: TTResidual, numbers: Numbers
+) -> tuple[jax.Array, jax.Array]:
+    """Hashes what a lookup of a feature was given; counts ids out of range; uint32[]."""
+    given = numbers.rows, residual.offsets, residual.weights
+    return _lineage.digest_and_count(numbers.outside, *given)
 
 
 def fitting(state: TTState, residuals: Sequence[TTResidual]) -> jax.Array:

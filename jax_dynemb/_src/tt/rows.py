@@ -186,7 +186,7 @@ class Numbers(NamedTuple):
 
     rows: jax.Array  # uint32[n], the number of its row, or NO_ROW
     padding: jax.Array  # bool[n], whether it is -1
-    outside: jax.Array  # uint32[], how many ids are neither padding nor rows
+    outside: jax.Array  # bool[n], whether it is neither padding nor a row
 
     @property
     def found(self) -> jax.Array:
@@ -218,8 +218,8 @@ def numbers_of(config: TTConfig, ids: jax.Array) -> Numbers:
     else:
         rows = low
         inside = (high == 0) & (low < jnp.uint32(config.num_embeddings))
-    outside = jnp.sum(~inside & ~padding, dtype=jnp.uint32)
-    return Numbers(jnp.where(inside, rows, jnp.uint32(NO_ROW)), padding, outside)
+    rows = jnp.where(inside, rows, jnp.uint32(NO_ROW))
+    return Numbers(rows, padding, ~inside & ~padding)
 
 
 def full_weight(

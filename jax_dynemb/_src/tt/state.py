@@ -87,7 +87,7 @@ class TTState(Shown):
         """Counts a training lookup.
 
         Args:
-          given: the digest of what was looked up, see ``digest_of``.
+          given: the digest of what was looked up, see ``sums_of``.
 
         Returns:
           The stamp of its residual, uint32[1, 8], and the new state.

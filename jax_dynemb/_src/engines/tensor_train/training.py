@@ -90,8 +90,8 @@ def lookup(
             cores = states[config.name].cores
             rows[feature] = tt.rows_by_residual(config, cores, one, one.weights)
             residuals[feature] = one
-            sums = jnp.stack([numbers.outside, tt.digest_of(one, numbers)])
-            outside, digest = layout.total(sums)
+            sums = jnp.stack(tt.sums_of(one, numbers))
+            digest, outside = layout.total(sums)
             digests[config.name] = 31 * digests.get(config.name, 0) + digest
             new[config.name] = new[config.name].add_counts(
                 out_of_range=outside,
