@@ -56,6 +56,28 @@ class Links:
             return self.exchange(arrays, pieces)
         return _by_collectives(arrays, self.axes)
 
+    def most(self, number: jax.Array) -> jax.Array:
+        """Returns the largest of all devices' numbers, each by itself."""
+        if self.peers:
+            return self._every(number).max(axis=0)
+        return jax.lax.pmax(number, self.axes)
+
+    def least(self, number: jax.Array) -> jax.Array:
+        """Returns the smallest of all devices' numbers, each by itself."""
+        if self.peers:
+            return self._every(number).min(axis=0)
+        return jax.lax.pmin(number, self.axes)
+
+    def _every(self, number: jax.Array) -> jax.Array:
+        """Gathers an array of each device, [shards, ...].
+
+        A loop with a collective is no part of a CUDA graph: the host would wait for the
+        device in each step, to know whether there is another round.
+        """
+        to_all = jnp.broadcast_to(number, (self.shards, *number.shape))
+        (result,) = self.all_to_all([to_all])
+        return result
+
     def exchange(
         self,
         arrays: Sequence[jax.Array],

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,10 @@ from jax_dynemb._src.compiler_options import compiler_options
 from jax_dynemb._src.nnx.fast_path.fingerprint import Fingerprint
 from jax_dynemb._src.nnx.fast_path.flax import assign
 from jax_dynemb._src.nnx.fast_path.graph import Arguments, graph_nodes, iter_variables
+from jax_dynemb._src.nnx.fast_path.recorded_loops import (
+    has_recordable_loops,
+    may_gain,
+)
 from jax_dynemb._src.ops import TableState
 
 Variables = list[nnx.Variable[Any]]
@@ -28,6 +33,10 @@ class UnsupportedByFastPath(Exception):
 
 class OutdatedStructure(Exception):
     """An attribute of the structure, such as a list, has changed since."""
+
+
+class UnknownLoops(Exception):
+    """A trace for a program with recorded loops, of which the loops are not known."""
 
 
 class RetraceNeeded(Exception):
@@ -65,13 +74,15 @@ class Program:
         self._only_read: set[int] = set()  # in every trace so far
         self._is_traced = False
         jit = functools.partial(jax.jit, self._on_values, donate_argnums=0)
-        self._outermost = jit(compiler_options=compiler_options())
+        self._plain = jit(compiler_options=compiler_options())
+        self._recorded = jit(compiler_options=compiler_options(loops=True))
         self._inner = jit()  # JAX takes options in the outermost jit only
+        self._outermost = self._plain
+        self._is_known = True  # what loops the next trace will have
 
     def call(self, variables: Variables, arguments: Arguments) -> Any:
         """Returns what the function returns; the Variables have their new values."""
-        jitted = self._jitted_for(variables)
-        out, values = self._until_stable(jitted, variables, arguments)
+        out, values = self._until_stable(variables, arguments)
         if not values:
             return out
         if self._only_read:
@@ -81,24 +92,55 @@ class Program:
 
     def lower(self, variables: Variables, arguments: Arguments) -> Any:
         """Lowers for a call, see ``jax.jit(...).lower``."""
-        lower = self._jitted_for(variables).lower
-        return self._until_stable(lower, variables, arguments)
+        return self._until_stable(variables, arguments, operator.attrgetter("lower"))
 
     def _jitted_for(self, variables: Variables) -> Any:
         values = jax.tree.leaves(variables[0].get_raw_value()) if variables else []
-        stands_inside = not values or isinstance(values[0], Tracer)
-        return self._inner if stands_inside else self._outermost
+        if not values or isinstance(values[0], Tracer):
+            self._is_known = True
+            return self._inner
+        if not self._is_traced and may_gain([v.get_raw_value() for v in variables]):
+            self._outermost = self._recorded
+        self._is_known = self._outermost is self._plain
+        return self._outermost
 
     def _until_stable(
-        self, function: Callable[..., Any], variables: Variables, arguments: Arguments
+        self,
+        variables: Variables,
+        arguments: Arguments,
+        way: Callable[[Any], Any] = lambda jitted: jitted,
     ) -> Any:
-        """Traces until the read-only Variables are the expected ones."""
+        """Traces until the read-only Variables, and the loops, are the expected ones.
+
+        Args:
+          variables: of the Modules.
+          arguments: of the call.
+          way: what to call of a jitted function; itself by default.
+        """
+        jitted, rest, named = self._jitted_for(variables), arguments.rest, arguments.named
         while True:
+            donated, kept = self._by_donation(variables)
             try:
-                donated, kept = self._by_donation(variables)
-                return function(donated, kept, arguments.rest, arguments.named)
+                return way(jitted)(donated, kept, rest, named)
             except RetraceNeeded:
-                continue
+                self._is_known = jitted is not self._recorded
+            except UnknownLoops:
+                jitted = self._after_a_look(donated, kept, rest, named)
+
+    def _after_a_look(self, donated: Any, kept: Any, rest: Any, named: Any) -> Any:
+        """Traces without recorded loops; returns the function to call.
+
+        JAX traces a function once for all that are jitted from it.
+        """
+        self._is_known = True
+        try:
+            traced = self._plain.trace(donated, kept, rest, named)
+        except RetraceNeeded:
+            self._is_known = False
+            return self._outermost
+        if not has_recordable_loops(traced.jaxpr.jaxpr):
+            self._outermost = self._plain
+        return self._outermost
 
     def _by_donation(self, variables: Variables) -> tuple[list[Any], list[Any]]:
         """Separates the values that are donated from the others."""
@@ -114,6 +156,8 @@ class Program:
         return [not d or i in kept for i, d in enumerate(self._donated)]
 
     def _on_values(self, donated: Any, kept: Any, rest: Any, named: Any) -> Any:
+        if not self._is_known:
+            raise UnknownLoops
         nodes = self._merged()
         self._check_structure(nodes)
         variables = list(iter_variables(nodes))

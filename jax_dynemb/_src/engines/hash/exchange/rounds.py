@@ -99,7 +99,7 @@ def kept_if(
 
 def fitting(batch: DeviceBatch, id_route: Route) -> jax.Array:
     """Whether one round is enough on every device, where no ids are sent first."""
-    return _fit(batch, jax.lax.pmax(_most(batch, id_route), batch.exchange.axes))
+    return _fit(batch, batch.exchange.links.most(_most(batch, id_route)))
 
 
 def _most(batch: DeviceBatch, id_route: Route) -> jax.Array:
@@ -159,14 +159,17 @@ def further_rounds(
             one(round_range, carry),
         )
 
-    loop = jax.lax.while_loop(lambda loop: loop[1], body, (begin, ~fits, carry))
+    # A number, since XLA records no condition that computes nothing behind the loop's
+    # operands: a CUDA graph would read it before it is known.
+    left = (~fits).astype(jnp.int32)
+    loop = jax.lax.while_loop(lambda loop: loop[1] > 0, body, (begin, left, carry))
     return loop[0], loop[2]
 
 
 def _more(batch: DeviceBatch, id_route: Route, end: jax.Array) -> jax.Array:
-    """Returns whether any device has further ids; equal on all devices."""
+    """Returns whether any device has further ids, int32[]; equal on all devices."""
     left = (end < batch.exchange.by_table(id_route.starts[1:])).any()
-    return jax.lax.pmax(left.astype(jnp.int32), batch.exchange.axes) > 0
+    return batch.exchange.links.most(left.astype(jnp.int32))
 
 
 def on_the_wire(batch: DeviceBatch, tables: Sequence[TableSpec]) -> list[TableSpec]:

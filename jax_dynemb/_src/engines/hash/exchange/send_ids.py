@@ -216,14 +216,14 @@ def next_range(
         return low, high, bucket_of(low, high, buckets)
 
     # The first id of a section that does not fit, on the device where it is smallest.
-    over = begin + capacity < ends
+    over, links = begin + capacity < ends, exchange.links
     low, high, bucket = hashes(begin + capacity)
     ones = jnp.uint32(0xFFFFFFFF)
-    limit_bucket = jax.lax.pmin(jnp.where(over, bucket, ones), exchange.axes)
+    limit_bucket = links.least(jnp.where(over, bucket, ones))
     high = jnp.where(over, high, ones)
-    limit_high = jax.lax.pmin(high, exchange.axes)
+    limit_high = links.least(high)
     low = jnp.where(over & (high == limit_high), low, ones)
-    limit_low = jax.lax.pmin(low, exchange.axes)
+    limit_low = links.least(low)
 
     def travels(number):
         """Whether its bucket travels whole, or else whether it is below the limit."""
@@ -237,7 +237,7 @@ def next_range(
     last, most = jnp.minimum(begin + capacity, ends), max(exchange.capacities)
     found = _ends_of(travels, begin, last, most)
     whole, before = found[..., 0], found[..., 1]
-    progress = jax.lax.pmax((whole > begin).astype(jnp.int32), exchange.axes) > 0
+    progress = links.most((whole > begin).astype(jnp.int32)) > 0
     end = jnp.where(progress, whole, before)
     return RoundRange(begin, jnp.where(limit_bucket != ones, end, last))
 
