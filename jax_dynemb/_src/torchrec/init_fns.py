@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a config's ``init_fn`` becomes: the law of a row as a function of its key.
+"""Finds the law of a row that a config's ``init_fn`` stands for.
 
 TorchRec calls it with the whole weight. Here rows come one by one, so a function that
-fills an array cannot be called; but those of ``torch.nn.init`` that draw each number by
-itself have a name, and their law is known without torch.
+fills an array cannot be called. But some of ``torch.nn.init`` draw each number by
+itself. They are known by their names, without torch.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _kaiming(
 
 
 def _even(std: float) -> Any:
-    """The even law around 0 of a standard deviation."""
+    """Returns the even law around 0 that has a standard deviation."""
     bound = math.sqrt(3.0) * std
     return initializers.uniform(-bound, bound)
 

@@ -4,8 +4,8 @@
 
 TorchRec's constructor takes anything, and its validator or a kernel finds out. So a
 tensor that does not fit is made here too, with what was given. It can be compared,
-moved, concatenated and validated; whatever reads a bag of it raises the sentence that
-says what does not fit, since else a row could be that of another key.
+moved, concatenated and validated. But what reads a bag of it raises a sentence on what
+does not fit, because a row could be that of another key.
 """
 
 from __future__ import annotations
