@@ -52,7 +52,6 @@ DTYPES = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
 NAMES_OF_DTYPES = {dtype: DataType(name) for name, dtype in DTYPES.items()}
 _UNUSED = (
     *("need_pos", "input_dim", "num_embeddings_post_pruning", "total_num_buckets"),
-    "enable_embedding_update",
 )
 _told: set[tuple[str, ...]] = set()
 
@@ -84,11 +83,11 @@ class Config:
       use_virtual_table: accepted: every table here creates rows as ids come.
       virtual_table_eviction_policy: TorchRec's object or a dict of its fields; the
         table then scores its rows by uses or by time, see ``eviction_rule``.
-      need_pos: accepted and unused, as are the four below.
+      need_pos: accepted and unused, as are the three below.
       input_dim: unused.
       num_embeddings_post_pruning: unused.
       total_num_buckets: unused.
-      enable_embedding_update: unused.
+      enable_embedding_update: accepted: ``Tables.insert`` writes rows of every table.
     """
 
     num_embeddings: int
