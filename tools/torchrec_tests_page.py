@@ -21,9 +21,9 @@ PARAGRAPHS = (
     "TorchRec tests its jagged tensors, keyed tensors, collections and feature "
     "processors with {all} unit tests. They were translated line by line: imports of "
     "`jax_dynemb.torchrec`, tensors of NumPy, `rngs=` for a collection, and "
-    "`torch.jit.script` left out. Then {passed} pass. The other {forced} need what "
-    "JAX, or a table keyed by ids, does in another way. Each of them is named "
-    "below. Tests that need a device of CUDA were not run, and count as such.",
+    "`torch.jit.script` left out. Then {passed} pass. The other {forced} need a part "
+    "of torch that JAX does in another way. Each of them is named below. Tests that "
+    "need a device of CUDA were not run, and count as such.",
     "A test of this project checks the same as each of theirs, as far as it can be "
     "checked.",
 )

@@ -46,13 +46,19 @@ from jax_dynemb._src.torchrec import TrainPipelineSparseDist as TrainPipelineSpa
 from jax_dynemb._src.torchrec import WarmupPolicy as WarmupPolicy
 from jax_dynemb._src.torchrec import WarmupStage as WarmupStage
 from jax_dynemb._src.torchrec import check_bounds as check_bounds
+from jax_dynemb._src.torchrec import data_type_to_dtype as data_type_to_dtype
+from jax_dynemb._src.torchrec import dtype_to_data_type as dtype_to_data_type
 from jax_dynemb._src.torchrec import from_fused_params as from_fused_params
 from jax_dynemb._src.torchrec import from_managed_collision as from_managed_collision
 from jax_dynemb._src.torchrec import from_torch as from_torch
 from jax_dynemb._src.torchrec import jt_is_equal as jt_is_equal
 from jax_dynemb._src.torchrec import kjt_is_equal as kjt_is_equal
 from jax_dynemb._src.torchrec import load_torch_state_dict as load_torch_state_dict
+from jax_dynemb._src.torchrec import (
+    permute_multi_embedding as permute_multi_embedding,
+)
 from jax_dynemb._src.torchrec import quantize_embeddings as quantize_embeddings
+from jax_dynemb._src.torchrec import regroup_kts as regroup_kts
 from jax_dynemb._src.torchrec import tables_from_fbgemm as tables_from_fbgemm
 from jax_dynemb._src.torchrec import to_torch as to_torch
 from jax_dynemb._src.torchrec import to_torch_state_dict as to_torch_state_dict

@@ -26,7 +26,7 @@ import jax_dynemb as jde
 from tiers.ahead_of_processes import of_text
 from walks import rows_in, rows_of
 
-BATCH, IDS, SAVED, LAST = 64, 1500, 24, 40
+BATCH, IDS, SAVED, LAST = 60, 1500, 24, 40
 adam, adagrad = jde.optim.adam(0.05), jde.optim.rowwise_adagrad(0.05)
 WIDE = jde.TableConfig("wide", 4, 4 * IDS, optimizer=adam)  # 47 buckets, so uneven
 PLAIN = [WIDE, jde.TableConfig("even", 3, 64 * 128, optimizer=adagrad)]
@@ -44,7 +44,7 @@ TIERS = {
 # Of each tier others, and the capacity of a table or its rows above a store.
 MOVES = {
     "host": [("none", WIDE.capacity), ("half", WIDE.capacity), ("host", 12_000)],
-    "ssd": [("none", WIDE.capacity), ("ssd", 1024)],  # each is refused
+    "ssd": [("none", WIDE.capacity), ("ssd", 1024)],  # two processes refuse each
 }
 MOVES["none"] = MOVES["host"]
 
@@ -122,7 +122,8 @@ class Run:
         back = jde.checkpoint.restore(
             self.path, self.coll.init(9), tables=self.coll, **stores
         )
-        assert back.step == SAVED and not back.notes, back.notes
+        came = "rows came from the stores of 2 processes"
+        assert back.step == SAVED and all(came in n for n in back.notes), back.notes
         self.state = back.tree
 
     def rows(self) -> dict[str, dict[str, str]]:
@@ -130,6 +131,15 @@ class Run:
         below = {name: of_text(rows_in(s)) for name, s in self.stores.items()}
         here = {t: of_text(rows_of(self.coll, self.state, t)) for t in self.coll.tables}
         return {"here": here, "below": below}
+
+
+def logs(folder: str) -> dict[str, list[jde.stores.Log]]:
+    """The logs of a job of two processes."""
+    parts = [f"{folder}/logs/{process}-of-2" for process in range(2)]
+    return {
+        table.name: [jde.stores.Log(f"{p}/{table.name}", read_only=True) for p in parts]
+        for table in PLAIN
+    }
 
 
 def moved(tier: str, folder: str) -> list:
@@ -140,9 +150,13 @@ def moved(tier: str, folder: str) -> list:
         configs = tables(tier, folder)
         coll = jde.Tables(configs, mesh=mesh, axis="data")
         options["stores"] = jde.tiers.open_stores(coll)
+    if tier == "ssd" and jax.process_count() == 1:
+        options["former_stores"] = logs(folder)
     for other, size in MOVES[tier]:
         configs = tables(other, folder, size, apart=tier != "ssd")
         coll = jde.Tables(configs, mesh=mesh, axis="data")
+        if "former_stores" in options:
+            options["stores"] = {t.name: jde.stores.Memory(t) for t in configs}
         try:
             back = jde.checkpoint.restore(
                 f"{folder}/{tier}", coll.init(5), tables=coll, **options
@@ -151,7 +165,13 @@ def moved(tier: str, folder: str) -> list:
             said.append(str(error))
         else:
             rows = {t: of_text(rows_of(coll, back.tree, t)) for t in coll.tables}
-            said.append({"here": rows, "below": {}})
+            below = {} if other == "none" else options.get("stores", {})
+            said.append(
+                {
+                    "here": rows,
+                    "below": {n: of_text(rows_in(s)) for n, s in below.items()},
+                }
+            )
     return said
 
 

@@ -69,9 +69,9 @@ def test_batches_grow():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("devices", [4, 8])
-def test_same_rows_on_a_mesh(devices):
-    tier = dataclasses.replace(TIER, host_rows=128 * devices)
+@pytest.mark.parametrize(("devices", "buckets"), [(4, 4), (8, 8), (3, 4), (3, 5)])
+def test_same_rows_on_a_mesh(devices, buckets):
+    tier = dataclasses.replace(TIER, host_rows=128 * buckets)
     batches = cold_batches(4, 60)
     walk = Walk(
         jde.stores.Memory(PLAIN),

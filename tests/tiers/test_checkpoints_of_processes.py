@@ -60,7 +60,21 @@ def test_a_killed_job_goes_on(tmp_path, whole, tier):
     for said in run_job(SCRIPT, 2, 2, tier, tmp_path, "moved"):
         assert all("stores of several processes" in each for each in said["moved"])
     (said,) = run_job(SCRIPT, 1, 1, tier, tmp_path, "moved")
-    assert all("Restore it in 2" in each for each in said["moved"])
+    for part in said["moved"]:  # into tables without a store, and larger ones
+        assert_same([part], expected["saved"])
+    for processes in (1, 3):
+        job = run_job(SCRIPT, processes, processes, tier, tmp_path, "resumed")
+        for when in ("saved", "last"):
+            assert_same([said[when] for said in job], expected[when])
+        for said in job:  # a row stays in the process that owns it
+            saved, last = (
+                {(t, k) for part in said[when].values() for t in part for k in part[t]}
+                for when in ("saved", "last")
+            )
+            assert saved <= last
+        below = [min(map(len, said["saved"]["below"].values())) for said in job]
+        # Each table has four buckets, so the last of three devices has none.
+        assert [n > 100 for n in below] == [True, True, False][:processes]
 
 
 def test_two_processes_take_over_tables_of_one(whole):

@@ -38,6 +38,19 @@ def notes(caplog, monkeypatch):
     return caplog
 
 
+class _Int64:
+    """Shows itself as torch's dtype does."""
+
+    def __str__(self):
+        return "torch.int64"
+
+
+def test_the_offsets_that_fbgemm_has_are_taken_silently(notes):
+    for offsets in ("int64", _Int64()):
+        _, fields = T.from_fused_params({"embedding_table_offset_type": offsets})
+        assert fields == {} and not notes.text
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_defaults_of_fbgemm_change_nothing(notes, kind):
     plain = T.from_fused_params({"optimizer": kind})[0]

@@ -84,6 +84,18 @@ def test_padding_cuts_and_fills_values_and_weights_of_any_width():
     assert weights[0].tolist() == [[0, 0.5], [1, 1], [1, 1]]
 
 
+def test_values_of_three_axes_have_no_text():
+    deep = np.arange(8.0).reshape(4, 1, 2)
+    jt = JaggedTensor(deep, lengths=np.array([1, 0, 2, 1]))
+    kjt = KeyedJaggedTensor(["a"], deep, lengths=np.array([1, 0, 2, 1]))
+    for x in (jt, kjt):
+        with pytest.raises(ValueError, match="3 axes have no text: write repr"):
+            str(x)
+    assert "(4, 1, 2)" in repr(jt) and "4 bags" in repr(kjt)
+    wide = JaggedTensor(deep[:, 0], lengths=np.array([1, 0, 2, 1]))
+    assert str(wide).count("[") == 1 + 4 + 4 and "6.0, 7.0" in str(wide)
+
+
 def test_nothing_has_the_dtypes_that_were_given():
     nothing = JaggedTensor.empty(True, "cuda", np.int64, np.float16, np.int64)
     assert nothing.values().dtype == np.int64 and nothing.values().shape == (0,)
@@ -95,9 +107,9 @@ def test_nothing_has_the_dtypes_that_were_given():
 def test_lengths_and_offsets_are_whole():
     for wrong in ({"lengths": [2.0, 3.0]}, {"offsets": [0.0, 2.0, 5.0]}):
         given = {name: np.array(x) for name, x in wrong.items()}
-        with pytest.raises(ValueError, match="integers"):
+        with pytest.raises(AssertionError, match="integers"):
             JaggedTensor(FLOATS, **given)
-        with pytest.raises(ValueError, match="integers"):
+        with pytest.raises(AssertionError, match="integers"):
             KeyedJaggedTensor(["a"], FLOATS, **given)
 
 
@@ -125,6 +137,9 @@ def test_keys_become_tensors_and_back():
     parts = ComputeKJTToJTDict()(kjt)
     assert bags_of(parts["a"]) == [[10], [20], []]
     assert bags_of(parts["b"]) == [[30, 40], [50], []]
+    assert parts["b"]._offsets.tolist() == [0, 2, 3, 3]  # private names of TorchRec
+    assert kjt._offsets.tolist() == [0, 1, 2, 2, 4, 5, 5]
+    assert kjt._length_per_key == [2, 3] and kjt._offset_per_key == [0, 2, 5]
     assert kjt_is_equal(ComputeJTDictToKJT()(parts), kjt)
     uneven = {"a": jagged(), "b": JaggedTensor(FLOATS[:2], lengths=np.array([2]))}
     joined = KeyedJaggedTensor.from_jt_dict(uneven)
@@ -150,7 +165,7 @@ def test_a_tensor_without_numbers_takes_them_in_any_dtype():
 
 def test_lists_of_a_tensor_follow_from_its_lengths():
     lengths = np.array([1, 0, 2, 0, 1, 1])
-    given = {"length_per_key": [9, 9], "offset_per_key": [9], "jt_dict": None}
+    given = {"length_per_key": [3, 2], "offset_per_key": [0, 3, 5], "jt_dict": None}
     kjt = KeyedJaggedTensor(["a", "b"], FLOATS, lengths=lengths, **given)
     assert kjt.length_per_key() == [3, 2] and kjt.offset_per_key() == [0, 3, 5]
     assert kjt.lengths_offset_per_key() == [0, 3, 6]
@@ -193,7 +208,7 @@ def test_keyed_tensors_differ_in_order_keys_values_weights_or_kind():
         {"lengths": [1, 2, 0, 2], "weights": np.ones(6)},
     ],
 )
-def test_what_a_validator_would_refuse_is_not_made(wrong):
+def test_what_does_not_fit_is_refused_by_a_validator(wrong):
     given = {n: np.array(x) if n != "keys" else x for n, x in wrong.items()}
     keys = given.pop("keys", ["a", "b"])
     with pytest.raises(ValueError):

@@ -12,6 +12,8 @@ from jax_dynemb.torchrec.modules.embedding_configs import (
     EmbeddingBagConfig,
     EmbeddingConfig,
     PoolingType,
+    data_type_to_dtype,
+    dtype_to_data_type,
 )
 from jax_dynemb.torchrec.modules.embedding_modules import (
     EmbeddingBagCollection,
@@ -25,6 +27,7 @@ from jax_dynemb.torchrec.modules.fp_embedding_modules import (
     FeatureProcessedEmbeddingBagCollection,
 )
 from jax_dynemb.torchrec.modules.regroup import KTRegroupAsDict
+from jax_dynemb.torchrec.sparse import jagged_tensor
 from jax_dynemb.torchrec.sparse.jagged_tensor import (
     JaggedTensor,
     KeyedJaggedTensor,
@@ -34,6 +37,10 @@ from jax_dynemb.torchrec.sparse.jagged_tensor import (
 from tests.meshes import mesh_of
 
 DRAW = np.random.default_rng(0)
+REGROUPS = [
+    *("regroup_kts", "permute_multi_embedding"),
+    *("_regroup_keyed_tensors", "_fbgemm_permute_pooled_embs"),
+]
 A, B, C = (DRAW.normal(size=(2, n)).astype(np.float32) for n in (3, 1, 2))
 
 
@@ -74,6 +81,48 @@ def test_groups_may_skip_repeat_and_mix_keys_and_carry_gradients():
     np.testing.assert_array_equal(grads[0]["a"], np.full((2, 3), 11))
     np.testing.assert_array_equal(grads[0]["b"], np.zeros((2, 1)))  # in no group
     np.testing.assert_array_equal(grads[1]["c"], np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("name", REGROUPS)
+def test_functions_below_regroup_do_the_same(name):
+    out = getattr(jagged_tensor, name)(keyed(), [["c", "a"], ["a"]])
+    np.testing.assert_array_equal(out[0], np.hstack([C, A]))
+    np.testing.assert_array_equal(out[1], A)
+    grads = jax.grad(lambda kts: getattr(jagged_tensor, name)(kts, [["c"]])[0].sum())
+    np.testing.assert_array_equal(grads(keyed())[1]["c"], np.ones((2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("groups", "once"),
+    [
+        ([["c", "a"], ["b"]], True),
+        ([["a", "b", "c"]], True),
+        ([["c", "a"]], False),
+        ([["c", "a"], ["b", "a"]], False),
+        ([["c", "a"], ["b", "d"]], False),
+    ],
+)
+def test_groups_that_use_each_key_once(groups, once):
+    assert jagged_tensor._all_keys_used_once(keyed(), groups) is once
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *(("FP32", "float32"), ("FP16", "float16"), ("BF16", "bfloat16")),
+        *(("INT64", "int64"), ("INT32", "int32"), ("INT8", "int8"), ("UINT8", "uint8")),
+        *(("NFP8", "float8_e4m3fn"), ("INT4", "int4"), ("INT2", "int2")),
+    ],
+)
+def test_data_types_name_dtypes(name, dtype):
+    assert data_type_to_dtype(DataType(name)) == jnp.dtype(dtype)
+    assert data_type_to_dtype(name) == jnp.dtype(dtype)
+    assert dtype_to_data_type(jnp.dtype(dtype)) is DataType(name)
+    assert dtype_to_data_type(f"torch.{dtype}") is DataType(name)
+    with pytest.raises(ValueError, match="use one of FP32"):
+        data_type_to_dtype("FP12")
+    with pytest.raises(ValueError, match="use one of float32"):
+        dtype_to_data_type(np.complex64)
 
 
 @pytest.mark.parametrize("dtype", [DataType.BF16, DataType.FP16])

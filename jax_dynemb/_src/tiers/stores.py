@@ -114,7 +114,9 @@ def check_sizes(coll: Tables, stores: Collection[str], state: States) -> None:
         if tier is None:
             continue  # the next call says what is missing
         parts = coll.engine.extent(name).get("places", 1)
-        slots, have = coll.tables[name].num_slots, tier.location.shape[0] // parts
+        local = coll.hash_engine.layout.stack_of(name).local
+        slots = local.shards * local.local_slots  # more than the table's, where uneven
+        have = tier.location.shape[0] // parts
         if have != slots:
             raise ValueError(
                 f"Table '{name}' has room for {have} rows in this state, and for "

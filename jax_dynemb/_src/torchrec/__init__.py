@@ -26,6 +26,8 @@ from jax_dynemb._src.torchrec.configs import DataType as DataType
 from jax_dynemb._src.torchrec.configs import EmbeddingBagConfig as EmbeddingBagConfig
 from jax_dynemb._src.torchrec.configs import EmbeddingConfig as EmbeddingConfig
 from jax_dynemb._src.torchrec.configs import PoolingType as PoolingType
+from jax_dynemb._src.torchrec.data_types import data_type_to_dtype as data_type_to_dtype
+from jax_dynemb._src.torchrec.data_types import dtype_to_data_type as dtype_to_data_type
 from jax_dynemb._src.torchrec.distributed import (
     DistributedModelParallel as DistributedModelParallel,
 )
@@ -62,6 +64,10 @@ from jax_dynemb._src.torchrec.position_weights import (
 from jax_dynemb._src.torchrec.quantized import (
     quantize_embeddings as quantize_embeddings,
 )
+from jax_dynemb._src.torchrec.regroup import (
+    permute_multi_embedding as permute_multi_embedding,
+)
+from jax_dynemb._src.torchrec.regroup import regroup_kts as regroup_kts
 from jax_dynemb._src.torchrec.routes import RoutedFeatures as RoutedFeatures
 from jax_dynemb._src.torchrec.state_dict import (
     load_torch_state_dict as load_torch_state_dict,

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb._src.torchrec import bags as _bags
+from jax_dynemb._src.torchrec import misfit as _misfit
 from jax_dynemb._src.torchrec import regions as _regions
 from jax_dynemb._src.torchrec.arrays import is_traced, shown
+from jax_dynemb._src.torchrec.asserted import AssertedError
 from jax_dynemb._src.torchrec.layout import Layout
 from jax_dynemb._src.torchrec.placed import Placed
 from jax_dynemb._src.torchrec.validate import check_offsets_exist
@@ -39,6 +41,18 @@ class Accessors(Placed):
         leaves = (self._values, self._lengths, self._weights)
         return (*leaves, self.dropped, self._inverse)
 
+    @property
+    def _offsets(self) -> Any:
+        return self.offsets()
+
+    @property
+    def _length_per_key(self) -> Any:
+        return self.length_per_key()
+
+    @property
+    def _offset_per_key(self) -> Any:
+        return self.offset_per_key()
+
     def keys(self) -> list[str]:
         """Returns the names, in order."""
         return list(self._layout.keys)
@@ -49,10 +63,12 @@ class Accessors(Placed):
 
     def lengths(self) -> Any:
         """Returns the entries of each bag, int[sum of strides]."""
+        if self._lengths is None:
+            _misfit.refuse(self._layout, "lengths")
         return self._lengths
 
     def lengths_or_none(self) -> Any:
-        """Returns the lengths, which are always there."""
+        """Returns the lengths; None where neither they nor offsets were given."""
         return self._lengths
 
     def weights(self) -> Any:
@@ -62,7 +78,7 @@ class Accessors(Placed):
           ValueError: there are no weights.
         """
         if self._weights is None:
-            raise ValueError(
+            raise AssertedError(
                 "this KeyedJaggedTensor has no weights: give weights=... when you make "
                 "it, or call weights_or_none()."
             )
@@ -79,6 +95,8 @@ class Accessors(Placed):
           TypeError: under jit, where it is unknown whether regions are full.
           ValueError: regions have room left, so no offsets describe them.
         """
+        if self._layout.misfit is not None:
+            return _misfit.offsets_of(self._layout, self._lengths)
         check_offsets_exist(self._layout, self._lengths)
         return _bags.offsets_from(self._lengths)
 
@@ -112,7 +130,7 @@ class Accessors(Placed):
           ValueError: there are none.
         """
         if (inverse := self.inverse_indices_or_none()) is None:
-            raise ValueError(
+            raise AssertedError(
                 "this KeyedJaggedTensor has no inverse_indices: give them when you "
                 "make it, or call inverse_indices_or_none()."
             )
@@ -137,7 +155,12 @@ class Accessors(Placed):
 
     def length_per_key(self) -> Any:
         """Returns the entries of each key: a list, or int32[F] under jit."""
-        return _listed(_regions.counts_of(self._lengths, self._layout.strides))
+        return _listed(self._counts("length_per_key"))
+
+    def _counts(self, call: str) -> Any:
+        if self._lengths is None or len(self._lengths) != sum(self._layout.strides):
+            _misfit.refuse(self._layout, call)
+        return _regions.counts_of(self._lengths, self._layout.strides)
 
     def length_per_key_or_none(self) -> Any:
         """Returns the entries of each key, which can always be counted."""
@@ -145,8 +168,7 @@ class Accessors(Placed):
 
     def offset_per_key(self) -> Any:
         """Returns where each key begins in ``packed()``: a list, or int32[F + 1]."""
-        counts = _regions.counts_of(self._lengths, self._layout.strides)
-        return _listed(_bags.offsets_from(counts))
+        return _listed(_bags.offsets_from(self._counts("offset_per_key")))
 
     def offset_per_key_or_none(self) -> Any:
         """Returns the offsets of keys, which can always be counted."""

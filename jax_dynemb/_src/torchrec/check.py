@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb._src.torchrec.arrays import is_traced
+from jax_dynemb._src.torchrec.asserted import AssertedError, MisfitError, NeitherError
 
 _MOST = 2**31 - 1
 
@@ -24,24 +25,27 @@ def lengths_from_offsets(lengths: Any, offsets: Any) -> Any:
         if offsets.shape == (0,):
             return np.zeros(0, np.int32)
         raise ValueError(f"offsets must be integers [bags + 1], not {offsets.shape}")
+    if offsets.shape[0] and np.dtype(offsets.dtype).kind not in "iu":
+        found = f"{offsets.dtype}{list(offsets.shape)}"
+        raise AssertedError(f"offsets must be integers [bags + 1], not {found}.")
     own = offsets[1:] - offsets[:-1]
     if is_traced(offsets, lengths):
         return own if lengths is None else lengths
     known = np.asarray(offsets)
     if known.size and known[0] != 0:
-        raise ValueError(
+        raise MisfitError(
             f"offsets begin with {known[0]}, but the first bag begins at entry 0: "
             "write offsets - offsets[0], and cut the values to these bags."
         )
     steps = np.diff(known)
     if (steps < 0).any():
         bag = int(np.argmax(steps < 0))
-        raise ValueError(
+        raise MisfitError(
             f"offsets fall from {known[bag]} to {known[bag + 1]} at bag {bag}; they "
             "are where bags begin. If these are lengths, write lengths=..."
         )
     if lengths is not None and not np.array_equal(np.asarray(lengths), steps):
-        raise ValueError(
+        raise MisfitError(
             f"offsets and lengths contradict each other: np.diff(offsets) is "
             f"{steps.tolist()}, lengths are {np.asarray(lengths).tolist()}. Give one."
         )
@@ -55,7 +59,7 @@ def check_lengths_of(lengths: Any, capacity: int | None) -> Any:
     if they were in NumPy or a list.
     """
     if lengths is None:
-        raise ValueError(
+        raise NeitherError(
             "give lengths=... (entries of each bag) or offsets=... by name: behind the "
             "values come weights."
         )
@@ -65,13 +69,13 @@ def check_lengths_of(lengths: Any, capacity: int | None) -> Any:
         return np.zeros(0, np.int32)  # whatever dtype a library gives to no numbers
     if lengths.ndim != 1 or np.dtype(lengths.dtype).kind not in "iu":
         found = f"{lengths.dtype}{list(lengths.shape)}"
-        raise ValueError(f"lengths must be integers [bags], not {found}.")
+        raise AssertedError(f"lengths must be integers [bags], not {found}.")
     if is_traced(lengths):
         return lengths
     known = np.asarray(lengths)
     if known.size and known.min() < 0:
         bag = int(np.argmin(known))
-        raise ValueError(
+        raise MisfitError(
             f"lengths have {known[bag]} at bag {bag}; a bag has 0 entries or more. "
             "Give the number of entries of each bag."
         )
@@ -82,7 +86,7 @@ def check_lengths_of(lengths: Any, capacity: int | None) -> Any:
             "several of fewer than 2**31 entries."
         )
     if capacity is not None and total > capacity:
-        raise ValueError(
+        raise MisfitError(
             f"lengths add up to {total}, but there are {capacity} values. Make the "
             "lengths those of the bags in values; np.diff(offsets) if these are "
             "offsets."
@@ -93,7 +97,7 @@ def check_lengths_of(lengths: Any, capacity: int | None) -> Any:
 def check_weights(weights: Any, count: int) -> None:
     """Refuses weights that are not one number an entry."""
     if weights is not None and np.shape(weights)[:1] != (count,):
-        raise ValueError(
+        raise MisfitError(
             f"weights have shape {np.shape(weights)}, but there are {count} values: "
             "give one weight for each value, or weights=None."
         )
@@ -108,7 +112,7 @@ def check_keys(keys: Sequence[str]) -> tuple[str, ...]:
         raise TypeError(f"keys must be names, not {wrong[0]!r}: write str(key)")
     twice = sorted({key for key in keys if keys.count(key) > 1})
     if twice:
-        raise ValueError(
+        raise MisfitError(
             f"keys {twice} occur twice, so to_dict() would lose one: rename them, or "
             "select them again with permute."
         )

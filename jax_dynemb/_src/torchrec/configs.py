@@ -11,14 +11,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import jax
-
 from jax_dynemb._src import initializers, lifecycle, tt
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.is_whole import is_whole
 from jax_dynemb._src.optim import sgd
 from jax_dynemb._src.row_formats import dtype_name
 from jax_dynemb._src.table_sizes import room_for
+from jax_dynemb._src.torchrec.init_fns import initializer_of
 from jax_dynemb._src.torchrec.policies import scores_for
 
 
@@ -38,6 +37,7 @@ class DataType(str, enum.Enum):  # noqa: UP042
     BF16 = "BF16"
     FP64 = "FP64"
     FP8 = "FP8"
+    NFP8 = "NFP8"
     INT64 = "INT64"
     INT32 = "INT32"
     INT16 = "INT16"
@@ -52,7 +52,6 @@ DTYPES = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
 NAMES_OF_DTYPES = {dtype: DataType(name) for name, dtype in DTYPES.items()}
 _UNUSED = (
     *("need_pos", "input_dim", "num_embeddings_post_pruning", "total_num_buckets"),
-    "enable_embedding_update",
 )
 _told: set[tuple[str, ...]] = set()
 
@@ -72,7 +71,9 @@ class Config:
       weight_init_max: bounds of the uniform initial rows; ±1/sqrt(num_embeddings) if
         None.
       weight_init_min: the lower one.
-      init_fn: one of ``jde.initializers``, or of jax.nn.initializers zeros and ones.
+      init_fn: one of ``jde.initializers``, of ``torch.nn.init`` what draws each number
+        by itself (``functools.partial(torch.nn.init.normal_, std=0.02)``), or of
+        jax.nn.initializers zeros and ones.
       optimizer: of the rows, see ``with_optimizer``; SGD of 0.01 if None. For cores it
         may be any optax transformation.
       tt_ranks: makes a tensor train of the table: the ranks between its cores, as in
@@ -82,11 +83,11 @@ class Config:
       use_virtual_table: accepted: every table here creates rows as ids come.
       virtual_table_eviction_policy: TorchRec's object or a dict of its fields; the
         table then scores its rows by uses or by time, see ``eviction_rule``.
-      need_pos: accepted and unused, as are the four below.
+      need_pos: accepted and unused, as are the three below.
       input_dim: unused.
       num_embeddings_post_pruning: unused.
       total_num_buckets: unused.
-      enable_embedding_update: unused.
+      enable_embedding_update: accepted: ``Tables.insert`` writes rows of every table.
     """
 
     num_embeddings: int
@@ -240,7 +241,8 @@ class Config:
 
     def _initializer(self) -> Any:
         if self.init_fn is not None:
-            return _from_function(self.name, self.init_fn)
+            rows, dim = int(self.num_embeddings), int(self.embedding_dim)
+            return initializer_of(self.name, self.init_fn, rows, dim)
         bound = 1.0 / math.sqrt(self.num_embeddings)
         low, high = self.weight_init_min, self.weight_init_max
         high = bound if high is None else high
@@ -289,17 +291,3 @@ def _rounds_nothing(fields: Mapping[str, Any]) -> bool:
 
 
 Table = EmbeddingBagConfig | EmbeddingConfig | TableConfig | tt.TTConfig
-
-
-def _from_function(name: str, given: Any) -> Any:
-    if isinstance(given, initializers.Initializer):
-        return given
-    if given is jax.nn.initializers.zeros:
-        return initializers.zeros()
-    if given is jax.nn.initializers.ones:
-        return initializers.constant(1.0)
-    raise TypeError(
-        f"table '{name}': init_fn {given!r} fills a tensor, but rows here are a "
-        "function of their key, whenever they are inserted: use jde.initializers "
-        "(uniform, normal, truncated_normal, constant), or load rows with insert."
-    )

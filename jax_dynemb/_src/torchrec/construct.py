@@ -13,6 +13,7 @@ import numpy as np
 
 from jax_dynemb._src.torchrec import regions as _regions
 from jax_dynemb._src.torchrec.arrays import is_traced, stored
+from jax_dynemb._src.torchrec.asserted import MisfitError
 from jax_dynemb._src.torchrec.capacity import capacities_of
 from jax_dynemb._src.torchrec.check import (
     check_lengths_of,
@@ -130,7 +131,7 @@ def in_program(given: Given, capacities: Any) -> tuple[Layout, list, Any, Any]:
 
 def _check_total(total: int, values: int) -> None:
     if total != values:
-        raise ValueError(
+        raise MisfitError(
             f"lengths add up to {total}, but there are {values} values. Give each "
             "value to a bag: the lengths of all keys must add up to len(values)."
         )

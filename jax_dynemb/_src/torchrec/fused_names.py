@@ -71,7 +71,7 @@ NOTED: dict[str, tuple[Any, str]] = {
     "emainplace_mode": (None, _AVERAGE),
     "device": (None, "mesh=... of the collection, or jax.default_device places it"),
     "embedding_shard_info": (None, "plan=... of the collection places shards"),
-    "embedding_table_offset_type": (None, "lengths and offsets are int32"),
+    "embedding_table_offset_type": ("int64", "lengths and offsets are int32"),
     "use_experimental_tbe": (False, _SERVICE),
     "enable_raw_embedding_streaming": (False, "Tables.export(since=...) streams rows"),
     "res_params": (None, "Tables.export(since=...) streams rows"),
@@ -162,7 +162,8 @@ def pass_over(name: str, value: Any) -> None:
             )
         return
     default, why = NOTED[name]
-    if not is_one_of(plain(value), (default,)):
+    is_default = is_one_of(plain(value), (default,)) or str(value) == f"torch.{default}"
+    if value is not None and not is_default:
         note(name, why)
 
 

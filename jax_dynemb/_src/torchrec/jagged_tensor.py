@@ -13,6 +13,7 @@ from jax_dynemb._src.jagged import Jagged
 from jax_dynemb._src.torchrec import bags as _bags
 from jax_dynemb._src.torchrec import text as _text
 from jax_dynemb._src.torchrec.arrays import is_pairs, is_traced, shown, stored, xp
+from jax_dynemb._src.torchrec.asserted import AssertedError
 from jax_dynemb._src.torchrec.check import (
     check_lengths_of,
     check_weights,
@@ -169,6 +170,10 @@ class JaggedTensor(Placed):
             return self._lengths
         return _bags.offsets_from(self._lengths)
 
+    @property
+    def _offsets(self) -> Any:
+        return self.offsets()
+
     def offsets_or_none(self) -> Any:
         """Returns the offsets, which can always be computed."""
         return self.offsets()
@@ -180,7 +185,7 @@ class JaggedTensor(Placed):
           ValueError: there are no weights.
         """
         if self._weights is None:
-            raise ValueError(
+            raise AssertedError(
                 "this JaggedTensor has no weights: give weights=... when you make it, "
                 "or call weights_or_none()."
             )

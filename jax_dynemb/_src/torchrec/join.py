@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from jax_dynemb._src.torchrec import misfit as _misfit
 from jax_dynemb._src.torchrec.arrays import xp
+from jax_dynemb._src.torchrec.asserted import AssertedError
 from jax_dynemb._src.torchrec.check import check_keys
 from jax_dynemb._src.torchrec.jagged_tensor import JaggedTensor
 from jax_dynemb._src.torchrec.layout import Layout
 
-Parts = tuple[Layout, Any, Any, Any, Any, Any]
+Parts = tuple[Any, ...]
 _SOME_WEIGHTS = (
     "{some} have weights and {others} have none: give all of them weights, or none."
 )
@@ -86,6 +88,8 @@ def concatenated(parts: Sequence[Any]) -> Parts:
             "concat needs one tensor or more; KeyedJaggedTensor.empty() has no keys."
         )
     parts = [part for part in parts if part[0].keys] or list(parts[:1])
+    if any(part[0].misfit is not None for part in parts):
+        return _misfit.concatenated(parts)
     layout = _joined([part[0] for part in parts])
     check_keys(layout.keys)
     leaves = list(zip(*(part[1:] for part in parts), strict=True))
@@ -122,19 +126,19 @@ def _joined(layouts: Sequence[Layout]) -> Layout:
     if any(layout.compact for layout in layouts):
         raise ValueError("concat: call packed() under jit after concat, not before.")
     if len({layout.ranks is None for layout in layouts}) > 1:
-        raise ValueError(
+        raise AssertedError(
             "concat: some tensors have one stride for all keys, others have "
             "stride_per_key_per_rank: give it to all of them."
         )
     with_inverse = [layout.inverse_keys is not None for layout in layouts]
     if any(with_inverse) and not all(with_inverse):
-        raise ValueError(
+        raise AssertedError(
             "concat: some tensors have inverse_indices and others have none: give "
             "them to all, or to none."
         )
     strides = {layout.stride for layout in layouts}
     if len(strides) > 1 and (first.ranks is None or all(with_inverse)):
-        raise ValueError(
+        raise AssertedError(
             f"concat: strides {sorted(strides)} differ: take tensors of one batch, or "
             "give stride_per_key_per_rank."
         )

@@ -17,10 +17,12 @@ from jax_dynemb._src.jagged import Jagged
 from jax_dynemb._src.kind_of import kind_of
 from jax_dynemb._src.torchrec import construct as _construct
 from jax_dynemb._src.torchrec import join as _join
+from jax_dynemb._src.torchrec import misfit as _misfit
 from jax_dynemb._src.torchrec import regions as _regions
 from jax_dynemb._src.torchrec import text as _text
 from jax_dynemb._src.torchrec.accessors import Accessors
 from jax_dynemb._src.torchrec.arrays import is_traced, stored
+from jax_dynemb._src.torchrec.asserted import MisfitError
 from jax_dynemb._src.torchrec.jagged_tensor import JaggedTensor
 from jax_dynemb._src.torchrec.layout import Layout
 from jax_dynemb._src.torchrec.refused import refused_attribute
@@ -47,18 +49,24 @@ class KeyedJaggedTensor(Accessors):
       stride_per_key_per_rank: where keys differ in their number of bags, a list of
         bag counts for each key.
       stride_per_key: bags of each key, where they differ.
-      length_per_key: ignored, as the four below: they follow from the others.
-      lengths_offset_per_key: ignored.
-      offset_per_key: ignored.
-      index_per_key: ignored.
+      length_per_key: compared with what follows from the others, as the three below.
+      lengths_offset_per_key: compared.
+      offset_per_key: compared.
+      index_per_key: compared.
       jt_dict: ignored.
       inverse_indices: keys, and int[F, B]: which of its bags stands for each example.
       capacity: room for each key: an int, a dict by key, or a ``Capacity``.
       check: False skips the comparison of lengths with values.
 
+    Arguments that contradict each other make a tensor, as TorchRec's do, from which no
+    bag can be read: ``[]``, ``to_dict``, ``split``, ``permute``, ``validate`` and every
+    lookup say what does not fit. With a ``capacity`` the constructor does.
+
     Raises:
+      AssertionError: lengths or offsets are no integers; also a ValueError.
       TypeError: under jit, where ``from_lengths`` belongs.
-      ValueError: arguments contradict each other, or do not fit the capacity.
+      ValueError: arguments contradict each other, and there is a capacity; or they do
+        not fit it.
     """
 
     def __init__(
@@ -86,11 +94,27 @@ class KeyedJaggedTensor(Accessors):
         if stride_per_key_per_rank is None and len(set(stride_per_key or ())) > 1:
             stride_per_key_per_rank = [[bags] for bags in stride_per_key]
         others = (stride, stride_per_key_per_rank, inverse_indices)
-        given = _construct.Given.of(keys, values, lengths, offsets, weights, *others)
+        raw = _misfit.Raw(keys, values, lengths, offsets, weights, *others)
+        told = {
+            "length_per_key": length_per_key,
+            "lengths_offset_per_key": lengths_offset_per_key,
+            "offset_per_key": offset_per_key,
+            "index_per_key": index_per_key,
+        }
+        try:
+            self._set_fitting(raw, capacity, check)
+            _misfit.check_told(told, self)
+        except MisfitError as error:
+            if capacity is not None or raw.is_traced():
+                raise
+            self._set(*_misfit.parts(raw, error))
+
+    def _set_fitting(self, raw: _misfit.Raw, capacity: Any, check: bool) -> None:
+        given = _construct.Given.of(*vars(raw).values())
         layout, arrays, lengths = _construct.on_host(given, capacity, check)
         inverse = None
-        if inverse_indices is not None:
-            inverse = check_inverse(layout, inverse_indices[1])
+        if raw.inverse is not None:
+            inverse = check_inverse(layout, raw.inverse[1])
         weights = None if given.weights is None else arrays[1]
         self._set(layout, arrays[0], lengths, weights, None, inverse)
 
@@ -224,7 +248,8 @@ class KeyedJaggedTensor(Accessors):
         """Puts the keys of several after each other.
 
         Args:
-          kjt_list: of one batch, each key in one of them only.
+          kjt_list: of one batch, each key in one of them only. Of some that do not
+            fit, the result does not either.
 
         Raises:
           ValueError: keys occur twice; weights or strides do not suit each other.
@@ -266,6 +291,7 @@ class KeyedJaggedTensor(Accessors):
                 f"a KeyedJaggedTensor has bags by name, not {kind_of(key)}: loop over "
                 "kjt.to_dict().items(), or write kjt[kjt.keys()[0]]."
             )
+        self._check_regions("[]")
         if key not in self._layout.keys:
             near = difflib.get_close_matches(str(key), self._layout.keys, 1)
             hint = f"did you mean '{near[0]}'? " if near else ""
@@ -273,7 +299,6 @@ class KeyedJaggedTensor(Accessors):
         return self._at(self._layout.keys.index(key))
 
     def _at(self, k: int) -> JaggedTensor:
-        self._check_regions("[], to_dict")
         bags, places = self._layout.bag_starts, self._layout.starts
         bag, place = slice(bags[k], bags[k + 1]), slice(places[k], places[k + 1])
         weights = None if self._weights is None else self._weights[place]
@@ -281,6 +306,7 @@ class KeyedJaggedTensor(Accessors):
 
     def to_dict(self) -> dict[str, JaggedTensor]:
         """Returns the bags of each key by name; slices."""
+        self._check_regions("to_dict")
         pairs = ((key, self._at(k)) for k, key in enumerate(self._layout.keys))
         return OrderedDict(pairs)  # jit keeps its order
 
@@ -308,6 +334,7 @@ class KeyedJaggedTensor(Accessors):
                 f"split takes the number of keys of each part: write split([{segments},"
                 f" {len(self._layout.keys) - segments}])."
             )
+        self._check_regions("split")
         total = sum(segments)
         if total > len(self._layout.keys) or any(n < 0 for n in segments):
             raise ValueError(
@@ -327,13 +354,13 @@ class KeyedJaggedTensor(Accessors):
         Raises:
           IndexError: there is no such key.
         """
+        self._check_regions("permute")
         indices = [int(i) for i in indices]
         if wrong := [i for i in indices if not 0 <= i < len(self._layout.keys)]:
             raise IndexError(
                 f"permute: no key {wrong[0]}; keys are 0 to "
                 f"{len(self._layout.keys) - 1}: {self.keys()}"
             )
-        self._check_regions("split, permute")
         layout = self._layout.select(indices)
         leaves = _join.selected(self._layout, self._leaves(), indices, layout)
         return type(self)._of(layout, *leaves)
@@ -346,6 +373,7 @@ class KeyedJaggedTensor(Accessors):
           behind the last entry. There keys begin where ``offset_per_key()`` says, so
           it can no longer be cut by key.
         """
+        _misfit.refuse(self._layout, "packed")
         known = not is_traced(self._lengths)
         if self._layout.compact and not known:
             return self
@@ -384,6 +412,7 @@ class KeyedJaggedTensor(Accessors):
         Raises:
           ValueError: they are of another size.
         """
+        _misfit.refuse(self._layout, "with_weights")
         weights = stored(weights)
         if weights.shape != self._values.shape[:1]:
             raise ValueError(
@@ -394,6 +423,7 @@ class KeyedJaggedTensor(Accessors):
         return type(self)._of(self._layout, *leaves)
 
     def _check_regions(self, call: str) -> None:
+        _misfit.refuse(self._layout, call)
         if self._layout.compact and len(self._layout.keys) > 1:
             raise ValueError(
                 f"{call}: packed() made under jit has keys where data says. Call "
@@ -402,11 +432,15 @@ class KeyedJaggedTensor(Accessors):
 
     def __str__(self) -> str:
         """Shows bags by key; shapes where numbers are unknown."""
-        known = not (self._layout.compact or is_traced(self._values, self._lengths))
+        layout = self._layout
+        cut = layout.compact or layout.misfit is not None
+        known = not (cut or is_traced(self._values, self._lengths))
         return _text.keyed_jagged_tensor(self) if known else repr(self)
 
     def __repr__(self) -> str:
-        """Shows keys and sizes."""
+        """Shows keys and sizes; what does not fit, of a tensor that does not."""
+        if self._layout.misfit is not None:
+            return f"KeyedJaggedTensor({self.keys()}: {self._layout.misfit.sentence})"
         sizes = ", ".join(
             f"{key}: {bags} bags, room {room}"
             for key, bags, room in zip(

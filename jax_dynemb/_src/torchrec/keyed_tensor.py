@@ -14,6 +14,7 @@ import numpy as np
 
 from jax_dynemb._src.torchrec import text as _text
 from jax_dynemb._src.torchrec.arrays import is_traced, xp
+from jax_dynemb._src.torchrec.asserted import AssertedError
 from jax_dynemb._src.torchrec.check import check_keys
 from jax_dynemb._src.torchrec.configs import DTYPES
 from jax_dynemb._src.torchrec.placed import Placed
@@ -125,6 +126,14 @@ class KeyedTensor(Placed):
         """Returns where the columns of each key begin, and where the last ones end."""
         return np.cumsum([0, *self.length_per_key()]).tolist()
 
+    @property
+    def _length_per_key(self) -> list[int]:
+        return self.length_per_key()
+
+    @property
+    def _values(self) -> Any:
+        return self.values()
+
     def values(self) -> Any:
         """Returns the arrays side by side.
 
@@ -201,7 +210,7 @@ class KeyedTensor(Placed):
           keys: the name of each group.
         """
         if len(groups) != len(keys):
-            raise ValueError(
+            raise AssertedError(
                 f"{len(groups)} groups have {len(keys)} names: give one key a group."
             )
         arrays = KeyedTensor.regroup(keyed_tensors, groups)
@@ -249,7 +258,7 @@ class KTRegroupAsDict:
         **ignored: Any,
     ):
         if len(groups) != len(keys):
-            raise ValueError(
+            raise AssertedError(
                 f"{len(groups)} groups have {len(keys)} names: give one key a group."
             )
         self.groups = tuple(map(tuple, groups))

@@ -10,9 +10,27 @@ from typing import Self
 
 import numpy as np
 
+from jax_dynemb._src.torchrec.asserted import MisfitError
 from jax_dynemb._src.torchrec.check import check_keys
 
 Ranks = tuple[tuple[int, ...], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Misfit:
+    """Says why the parts of a tensor do not fit each other.
+
+    Attributes:
+      sentence: what does not fit, and what to write.
+      words: what TorchRec's validator says of it.
+      offsets: those that were given, where lengths do not say them.
+      made_at: the file and line that made it; two of other lines are equal.
+    """
+
+    sentence: str
+    words: str
+    offsets: tuple[int, ...] | None
+    made_at: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +44,7 @@ class Layout:
       ranks: bags of each key on each rank, where strides may differ; else None.
       inverse_keys: the keys of the rows of ``inverse_indices``; None without them.
       compact: entries of all keys lie one after the other, wherever data says.
+      misfit: why no bag of it can be read; None of a tensor whose parts fit.
     """
 
     keys: tuple[str, ...]
@@ -35,6 +54,7 @@ class Layout:
     ranks: Ranks | None = None
     inverse_keys: tuple[str, ...] | None = None
     compact: bool = False
+    misfit: Misfit | None = None
 
     @property
     def bag_starts(self) -> np.ndarray:
@@ -76,22 +96,26 @@ def strides_of(
     if ranks is not None and len(ranks):
         fixed = tuple(tuple(int(n) for n in row) for row in np.asarray(ranks).tolist())
         if len(fixed) != len(keys) or any(n < 0 for row in fixed for n in row):
-            raise ValueError(
+            raise MisfitError(
                 f"stride_per_key_per_rank has {len(fixed)} rows for the {len(keys)} "
                 "keys: give a list of bag counts, 0 or more, for each key."
             )
         strides = tuple(map(sum, fixed))
         if sum(strides) != bags:
-            raise ValueError(
+            raise MisfitError(
                 f"stride_per_key_per_rank counts {sum(strides)} bags, but lengths "
                 f"have {bags}: give one length for each bag."
             )
         return keys, strides, max(strides, default=0), fixed
+    if not keys and bags:
+        raise MisfitError(
+            f"there are lengths of {bags} bags, but no keys: name one for each feature."
+        )
     if not keys:
         return keys, (), stride or 0, None
     each = bags // len(keys) if stride is None else int(stride)
     if each * len(keys) != bags:
-        raise ValueError(
+        raise MisfitError(
             f"{bags} lengths are not those of {len(keys)} keys with "
             f"{'one stride' if stride is None else f'stride {stride}'}: give "
             "len(keys) * stride lengths, or stride_per_key_per_rank where keys "

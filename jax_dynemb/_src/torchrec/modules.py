@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from jax_dynemb._src.torchrec.refused_names import NAMES
+from jax_dynemb._src.torchrec.regroup import PRIVATE
 
 _PACKAGE = "jax_dynemb.torchrec"
 PATHS = {
@@ -81,6 +82,8 @@ def member(module: str, name: str) -> Any:
     path = f"{module.removeprefix(_PACKAGE)}.{name}".removeprefix(".")
     if path in _ALL:
         return importlib.import_module(f"{_PACKAGE}.{path}")
+    if module.endswith(".jagged_tensor") and name in PRIVATE:
+        return PRIVATE[name]
     package = vars(sys.modules[_PACKAGE])
     if module != _PACKAGE and name in package and not name.startswith("_"):
         return package[name]

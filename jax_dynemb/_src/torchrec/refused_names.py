@@ -59,8 +59,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
     ),
     "write to_table(...) of the config; DataType and PoolingType are enums of str.": (
         "BaseEmbeddingConfig",
-        "data_type_to_dtype",
-        "dtype_to_data_type",
         "pooling_type_to_str",
     ),
     "EmbeddingShardingPlanner searches and estimates by itself; plan.choices, "

@@ -20,6 +20,7 @@ def keyed_jagged_tensor(kjt: Any) -> str:
 
 def jagged_tensor(jt: Any) -> str:
     """Bags, and their weights where there are any."""
+    _check_axes(jt)
     if jt.weights_or_none() is None:
         return _braces("JaggedTensor", f"    {_lists(jt.to_dense())}")
     return _braces("JaggedTensor", _fields(jt, indent=4))
@@ -39,6 +40,7 @@ def _braces(name: str, inner: str) -> str:
 
 
 def _bags(jt: Any, indent: int) -> str:
+    _check_axes(jt)
     if jt.weights_or_none() is None:
         return _lists(jt.to_dense())
     return f"{{\n{_fields(jt, indent)}\n    }}"
@@ -48,6 +50,15 @@ def _fields(jt: Any, indent: int) -> str:
     room = " " * indent
     values, weights = _lists(jt.to_dense()), _lists(jt.to_dense_weights())
     return f'{room}"values": {values},\n{room}"weights": {weights}'
+
+
+def _check_axes(jt: Any) -> None:
+    """Refuses what TorchRec does not show either."""
+    if (axes := np.ndim(jt.values())) > 2:
+        raise ValueError(
+            f"values of {axes} axes have no text: write repr(...) for their shapes, or "
+            "to_dense() for the arrays."
+        )
 
 
 def _lists(bags: Sequence[np.ndarray] | np.ndarray) -> str:

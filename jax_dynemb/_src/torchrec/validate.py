@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from jax_dynemb._src.torchrec import misfit as _misfit
 from jax_dynemb._src.torchrec import regions as _regions
 from jax_dynemb._src.torchrec.arrays import is_traced, shown
+from jax_dynemb._src.torchrec.asserted import MisfitError
 from jax_dynemb._src.torchrec.check import check_keys, check_lengths_of, check_weights
 from jax_dynemb._src.torchrec.layout import Layout
 
@@ -18,17 +20,21 @@ def validate(kjt: Any) -> bool:
     """Checks that the parts of a KeyedJaggedTensor fit each other. On the host only.
 
     Args:
-      kjt: any; host constructors have checked theirs already.
+      kjt: any.
 
     Returns:
       True.
 
     Raises:
       TypeError: under jit.
-      ValueError: keys repeat, lengths are negative or more than a key has room for,
-        weights are of another size, or inverse indices name no bag.
+      ValueError: it was made of what does not fit. Or keys repeat; lengths are
+        negative, or more than a key has room for; weights are of another size; or
+        inverse indices name no bag.
     """
     layout, lengths = kjt._layout, kjt._lengths
+    if layout.misfit is not None:
+        words = f" (TorchRec: {layout.misfit.words})" if layout.misfit.words else ""
+        _misfit.refuse(layout, f"validate{words}")
     if is_traced(kjt._values, lengths):
         raise TypeError(
             "validate reads lengths on the host, so it cannot stand inside jit: call "
@@ -104,7 +110,7 @@ def check_inverse(layout: Layout, inverse: Any) -> Any:
     if not hasattr(inverse, "dtype"):
         inverse = np.asarray(inverse, np.int32).reshape(len(keys), -1)
     if missing := sorted(set(layout.keys) - set(keys)):
-        raise ValueError(f"inverse_indices have no row for keys {missing}: add one.")
+        raise MisfitError(f"inverse_indices have no row for keys {missing}: add one.")
     if inverse.ndim != 2 or inverse.shape[0] != len(keys):
         raise ValueError(
             f"inverse_indices have shape {inverse.shape}, but name {len(keys)} keys: "
@@ -145,6 +151,8 @@ def kjt_is_equal(a: Any, b: Any) -> bool:
     """
     if not (hasattr(a, "stride_per_key") and hasattr(b, "stride_per_key")):
         return False
+    if a._layout.misfit is not None or b._layout.misfit is not None:
+        return _misfit.same((a._layout, *a._leaves()), (b._layout, *b._leaves()))
     same = a.keys() == b.keys() and a.stride_per_key() == b.stride_per_key()
     if not same or (a.weights_or_none() is None) != (b.weights_or_none() is None):
         return False

@@ -12,6 +12,7 @@ import numpy as np
 
 from jax_dynemb._src.engines import States
 from jax_dynemb._src.engines.shard import PACKED, counter_values, set_counters
+from jax_dynemb._src.files.checkpoint import former as _former
 from jax_dynemb._src.files.checkpoint import tree as _tree
 from jax_dynemb._src.files.checkpoint.stored import Saved
 from jax_dynemb._src.files.checkpoint.tree import Path, TableNode
@@ -66,16 +67,20 @@ def open_commits(
 ) -> dict[Path, Store]:
     """Opens a checkpoint's commits, by path, once all stores are checked.
 
-    FileNotFoundError if a store has no such commit; ValueError if a store is missing,
-    or keeps rows that are not the checkpoint's.
+    Those of another number of processes stay as they are, empty. FileNotFoundError if a
+    store has no such commit; ValueError if a store is missing, or keeps rows that are
+    not the checkpoint's.
     """
     result, commits = {}, []
     for at, node in nodes.items():
-        tag = saved.fields.get("stores", {}).get("/".join(at))
+        tag = _former.tag_of(saved, at)
         store = _given_store(stores, node, tag)
         if store is None:
             continue
         result[at] = store
+        if tag is not None and _former.of_others(saved):
+            _former.check_empty(store, node, saved)
+            continue
         where = f"The store of table '{node.name}'"
         if tag is not None:
             stored = saved.table(at).identity
@@ -85,14 +90,10 @@ def open_commits(
                 f"Table '{node.name}' was saved without a store, but its store "
                 "has rows of another run. Give it an empty one."
             )
-    other = _of_other_processes(saved)
     for store, tag, stored, where in commits:
-        known = identity_at(store, tag)
-        check_commit(known, stored, where, tag)
-        if known is not None and other is not None:
-            raise ValueError(f"{where} has a part of the rows. {other}")
+        check_commit(identity_at(store, tag), stored, where, tag)
     for store, tag, stored, where in commits:
-        _open(store, tag, other)
+        store.open(tag)
         # Stores of users may tell only now.
         check_commit(identity_noted(store), stored, where, tag)
     return result
@@ -114,28 +115,6 @@ def check_moves(
                 "the host_rows and the tier that it was saved with; hbm_fraction may "
                 "be another one."
             )
-
-
-def _of_other_processes(saved: Saved) -> str | None:
-    """Says what to do with stores of another number of processes; None with theirs."""
-    then, now = saved.fields.get("store_processes", 1), jax.process_count()
-    if then == now:
-        return None
-    return (
-        "The number of processes that saved the checkpoint, each with stores of its "
-        f"own, is {then}, and this job has {now}. Restore it in {then}. Or put the "
-        "rows of their commits into new stores, each row into one, and commit these by "
-        "the same name."
-    )
-
-
-def _open(store: Store, tag: str, other: str | None) -> None:
-    try:
-        store.open(tag)
-    except FileNotFoundError as error:
-        if other is None:
-            raise
-        raise FileNotFoundError(f"{error} {other}") from error
 
 
 def _given_store(

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from jax_dynemb._src.files.checkpoint import apart as _apart
 from jax_dynemb._src.files.checkpoint import below as _below
 from jax_dynemb._src.files.checkpoint import checksums as _checksums
 from jax_dynemb._src.files.checkpoint import compare as _compare
+from jax_dynemb._src.files.checkpoint import former as _former
 from jax_dynemb._src.files.checkpoint import layout as _layout
 from jax_dynemb._src.files.checkpoint import pieces as _pieces
 from jax_dynemb._src.files.checkpoint import plain_leaves as _plain_leaves
@@ -67,6 +68,7 @@ def restore(
     verify: bool = True,
     allow_drop: bool = False,
     stores: Mapping[str, Store] | None = None,
+    former_stores: Mapping[str, Sequence[Store]] | None = None,
 ) -> Restored:
     """Reads a checkpoint into a model, or any pytree.
 
@@ -95,6 +97,9 @@ def restore(
         saved: ``jde.tiers.open_stores(tables)``. The commit of the checkpoint is
         opened. Rows of a table without a store now are inserted; rows that a smaller
         table has no room for are put into its store.
+      former_stores: by table name, of a checkpoint of another number of processes: the
+        stores of all of them. Those of this job begin empty, and each takes the rows
+        of its devices. Logs of ``jde.tiers.ssd`` are found where the path is shared.
 
     Raises:
       FileNotFoundError: there is no such checkpoint, or a store has not its commit.
@@ -102,7 +107,7 @@ def restore(
       NotImplementedError: rows of stores of several processes would have to move.
       TypeError, ValueError: the step is no whole number of 0 or more, or something
         differs; the sentence names it. Or a plain table has too few slots. Or stores
-        are those of another number of processes.
+        of another number of processes are missing.
     """
     path = _layout.resolved(directory)
     wait(path)
@@ -125,6 +130,7 @@ def restore(
     plan = _compare.plan(saved.schemas, saved.fields, leaves, nodes, trains, strict)
     below = together(_below.open_commits, saved, stores, nodes)
     _below.check_moves(below, nodes, plan.again)
+    moved = together(_former.take_over, saved, nodes, below, former_stores)
     if not allow_drop:
         _room.check_brought_up(saved, nodes, below)
     as_given = {*plan.again, *(nodes.keys() - saved.schemas.keys())}
@@ -147,7 +153,7 @@ def restore(
         leaves[path] = _shardings.released(leaves[path], device)
     for path in plan.emptied:
         leaves[path] = _begun_again(path, leaves[path], nodes)
-    notes = room.notes + plan.notes
+    notes = room.notes + plan.notes + moved
     for table in plan.again:
         notes += _read_again(saved, leaves, nodes[table], table, plan, drawn)
     as_saved = {at: p for at, p in nodes.items() if at not in as_given}
