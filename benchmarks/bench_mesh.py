@@ -219,7 +219,9 @@ def _time_step(
         batches.append((ids, d_rows))
 
     @functools.partial(
-        jax.jit, donate_argnums=0, compiler_options=jde.compiler_options()
+        jax.jit,
+        donate_argnums=0,
+        compiler_options=jde.compiler_options(loops=placement is not None),
     )
     def step(state: Any, ids: Any, d_rows: Any) -> tuple[Any, Any]:
         rows, residual, state = coll.lookup(state, ids)

@@ -178,6 +178,7 @@ nb::dict constants() {
   result["dirty_frame"] = kDirtyFrame;
   result["owner_mask"] = kOwnerMask;
   result["fresh_location"] = kFreshLocation;
+  result["met_location"] = kMetLocation;
   result["departure_words"] = kDepartureWords;
   result["ring_words"] = names("count", "copied", "refused");
   result["most_held"] = kMostHeld;

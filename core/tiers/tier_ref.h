@@ -20,12 +20,18 @@ namespace dynemb {
 constexpr int kMostFrames = 64;  // of a bucket
 
 // What `location` says of a slot: 0, at home; 1 to F, in the frame of that number, counted from 1;
-// or kFreshLocation. Any other number is one that no call writes, and means home.
+// or one of three numbers of fresh rows. Any other number is one that no call writes, and means
+// home.
 //
-// Fresh: the row has its initial values, and lies nowhere. A lookup writes this number as if it
-// were the initial value of an optimizer state of the new row: the bits of 1.0f.
+// Fresh: the row has its initial values, and lies nowhere. A lookup writes kFreshLocation as if it
+// were the initial value of an optimizer state of the new row: the bits of 1.0f. On a GPU a
+// promotion without a frame for the row makes kSeenLocation of that, and the next one that meets
+// the row kMetLocation. Lookups of a GPU add up new rows behind all others
+// (cuda/lookup/bag_pooler.cuh), and a row that was met is not new.
 constexpr uint32_t kHomeLocation = 0;
 constexpr uint32_t kFreshLocation = 0x3f800000u;
+constexpr uint32_t kSeenLocation = kFreshLocation + 1;
+constexpr uint32_t kMetLocation = kFreshLocation + 2;
 
 // What `owners` says of a frame: the place in its bucket of the slot that owns it, whether the
 // frame is newer than the home record, and, within a promotion only, that the frame is taken.
@@ -33,8 +39,7 @@ constexpr uint32_t kFreshLocation = 0x3f800000u;
 constexpr uint32_t kOwnerMask = 0x7fu;
 constexpr uint32_t kTakenFrame = 0x40000000u;  // 0 between calls
 constexpr uint32_t kDirtyFrame = 0x80000000u;
-// On a GPU: the frame was given to a fresh row, and no promotion has met that row since. Lookups of
-// a GPU add up new rows behind all others (cuda/lookup/bag_pooler.cuh).
+// On a GPU: the frame was given to a fresh row, and no promotion has met that row since.
 constexpr uint32_t kNewFrame = 0x20000000u;
 
 // Places in a row of the counters of a tier, 64 bits each; a row for each shard that the table may
@@ -96,8 +101,12 @@ DYNEMB_HD int64_t cached_row(TierRef const& tier, int32_t slot) {
   return frame < 0 ? -1 : frame_row(tier, slot / kBucketCapacity, frame);
 }
 
+DYNEMB_HD bool is_fresh_location(uint32_t location) {
+  return location - kFreshLocation <= kMetLocation - kFreshLocation;
+}
+
 DYNEMB_HD bool is_fresh(TierRef const& tier, int32_t slot) {
-  return tier.location[slot] == kFreshLocation;
+  return is_fresh_location(tier.location[slot]);
 }
 
 // The slot that owns a frame, or -1 where the frame is empty.

@@ -34,7 +34,7 @@ void copy_departed(DepartArgs const& args, Departure const& note, uint8_t* recor
   if (frame >= 0) {
     auto const row = frame_row(tier, note.slot / kBucketCapacity, frame);
     record_from_row(args.table, row, record);
-  } else if (note.location == kFreshLocation) {
+  } else if (is_fresh_location(note.location)) {
     initialize_slot(ScalarGroup{}, table_of_record(args.table, record), note.key, 0);
   } else {
     memcpy(record, record_at(tier, note.slot), size_t(tier.record_bytes));

@@ -46,7 +46,7 @@ __device__ __forceinline__ void copy_departed(DepartCall const& call, RowTile co
   auto const& tier = call.args.tier;
   auto const slots = static_cast<uint32_t>(table.local_buckets * kBucketCapacity);
   auto const live = is_live(note.slot, slots);
-  if (live && note.location == kFreshLocation) {
+  if (live && is_fresh_location(note.location)) {
     draw_row(table, tile, note.key, row_of_record(call, record));
     return;
   }

@@ -79,10 +79,12 @@ __device__ __forceinline__ void count_of_block(TierRef const& tier, uint32_t hit
   count_in_tier(tier, kTierMisses, of_block[1]);
 }
 
-// Returns whether a live slot has a frame. Clears the mark of a frame whose row an earlier
-// promotion made.
+// Returns whether a live slot has a frame. Notes that a row which an earlier promotion has seen
+// is no longer new.
 __device__ __forceinline__ bool meet_frame(TierRef const& tier, int32_t slot) {
-  auto const frame = tier.location[slot] - 1;
+  auto const location = tier.location[slot];
+  if (location == kSeenLocation) tier.location[slot] = kMetLocation;
+  auto const frame = location - 1;
   if (frame >= static_cast<uint32_t>(tier.frames)) return false;
   auto const row = frame_row(tier, slot / kBucketCapacity, static_cast<int>(frame));
   auto* const owner = tier.owners + row;
@@ -184,6 +186,7 @@ class FrameGiver {
       auto const slot = static_cast<int32_t>(bucket * kBucketCapacity + (gives ? to : 0));
       auto const fresh = allowed && is_fresh(tier_, slot);
       __syncwarp();  // all places are read
+      if (gives && !allowed) see(slot);
       if (allowed) {
         if (owner >= 0) tier_.location[owner] = kHomeLocation;
         tier_.location[slot] = static_cast<uint32_t>(frame) + 1;
@@ -208,6 +211,11 @@ class FrameGiver {
 
  private:
   static constexpr uint64_t kNever = ~uint64_t{0};
+
+  // Notes of a slot without a frame that a promotion has seen its row, if that is new.
+  __device__ __forceinline__ void see(int32_t slot) const {
+    if (tier_.location[slot] == kFreshLocation) tier_.location[slot] = kSeenLocation;
+  }
 
   // Prefetches what decide() reads of the owners of frames, for all buckets of a warp at once.
   // Bucket by bucket, each would wait for memory three times.
@@ -306,6 +314,7 @@ class FrameGiver {
         auto const in_bucket = w * 32 + __ffs(static_cast<int>(rest)) - 1;
         auto const frame = choose(rank, first_slot + in_bucket);
         if (frame < 0) {
+          if (lane_id() == 0) see(first_slot + in_bucket);
           ++bypassed;
           continue;
         }

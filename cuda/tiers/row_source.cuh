@@ -20,11 +20,14 @@ struct RowSource {
   static constexpr uint64_t kPadding = 0;  // reads zeros
   static constexpr uint64_t kMissing = 1;  // an id without a slot
   static constexpr uint64_t kFresh = 2;    // a slot whose row lies nowhere yet
+  static constexpr uint64_t kMet = 3;      // the same, but an earlier lookup returned the row
 
   uint64_t word;
 
-  __device__ __forceinline__ bool is_row() const { return word > kFresh; }
-  __device__ __forceinline__ bool is_initial() const { return word == kMissing || word == kFresh; }
+  __device__ __forceinline__ bool is_row() const { return word > kMet; }
+  __device__ __forceinline__ bool is_initial() const {
+    return word - kMissing <= kMet - kMissing;
+  }
   // Is it added up behind the rows that there are? A find looks at a fresh row as at any other.
   __device__ __forceinline__ bool is_last(bool serves) const {
     return word == kMissing || (word == kFresh && !serves);
@@ -43,7 +46,10 @@ __device__ __forceinline__ RowSource source_of(RowSources const& args, int32_t s
   if (!is_live(slot, static_cast<uint32_t>(args.table.local_buckets * kBucketCapacity))) {
     return {RowSource::kPadding};
   }
-  if (is_fresh(args.tier, slot)) return {RowSource::kFresh};
+  auto const location = args.tier.location[slot];
+  if (is_fresh_location(location)) {
+    return {location == kMetLocation ? RowSource::kMet : RowSource::kFresh};
+  }
   auto const row = cached_row(args.tier, slot);
   if (row >= 0 && !args.serves && (args.tier.owners[row] & kNewFrame) != 0) {
     return {RowSource::kFresh};
@@ -64,10 +70,10 @@ __device__ __forceinline__ bool is_at_home(RowSources const& args, RowSource con
 template <class Format>
 __device__ __forceinline__ float4 draw_initial(RowSources const& args, Format format,
                                                RowSource const& source, Key key, int32_t column) {
-  auto const fresh = source.word == RowSource::kFresh;
+  auto const missing = source.word == RowSource::kMissing;
   Key const keys[1] = {key};
   float4 values[1];
-  RowDrawer(args.table, fresh ? args.table.initializer : args.missing)
+  RowDrawer(args.table, missing ? args.missing : args.table.initializer)
       .draw(format, keys, column, values);
   return values[0];
 }

@@ -86,7 +86,7 @@ struct Lists {
 void check_frames(Tier const& tier) {
   for (int64_t slot = 0; slot < tier.slots(); ++slot) {
     auto const location = tier.location_of(slot);
-    if (location == kHomeLocation || location == kFreshLocation) continue;
+    if (location == kHomeLocation || is_fresh_location(location)) continue;
     auto const row = tier.frame_of(slot);
     expect(row >= 0, "a location names a frame, and the frame its owner");
     expect((tier.owner_word(row) & kTakenFrame) == 0, "no frame is marked after a call");

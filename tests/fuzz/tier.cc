@@ -70,7 +70,8 @@ int64_t Tier::words() const { return record_bytes_of(shape()) / 4; }
 
 void Tier::settle(Random& random) {
   for (int64_t i = 0; i < location.count(); ++i) {
-    location.data<uint32_t>()[i] = random.one_in(5) ? kFreshLocation : kHomeLocation;
+    auto const fresh = kFreshLocation + static_cast<uint32_t>(random.below(3));
+    location.data<uint32_t>()[i] = random.one_in(5) ? fresh : kHomeLocation;
   }
   for (int64_t b = 0; b < table->buckets; ++b) {
     for (int64_t f = 0; f < frames; ++f) {

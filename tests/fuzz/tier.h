@@ -37,7 +37,7 @@ struct Tier {
 
   uint32_t location_of(int64_t slot) const { return location.data<uint32_t>()[slot]; }
   uint32_t owner_word(int64_t row) const { return owners.data<uint32_t>()[row]; }
-  bool is_fresh(int64_t slot) const { return location_of(slot) == kFreshLocation; }
+  bool is_fresh(int64_t slot) const { return is_fresh_location(location_of(slot)); }
   uint64_t event(TierCounter which) const { return events.data<uint64_t>()[which]; }
 
   // Returns the row of the frame that a location names and that names the slot, or -1.

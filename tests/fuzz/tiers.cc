@@ -326,7 +326,7 @@ Call make_depart(World& world, Random& random) {
         for (size_t byte = 0; byte < bytes; ++byte) expect(record[byte] == 0, "no row is zeros");
       } else if (auto const row = tier.frame_at(note.slot, note.location); row >= 0) {
         expect(tier.equals_record(row, record), "a row from its frame");
-      } else if (note.location != kFreshLocation) {
+      } else if (!is_fresh_location(note.location)) {
         expect(memcmp(record, tier.record(note.slot), bytes) == 0, "a row from home");
       }
     }

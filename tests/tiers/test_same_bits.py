@@ -223,3 +223,28 @@ def test_arrays_are_changed_in_place(platform):
         state = step(state, jde.ids(batch(100, seed)))
     assert large_arrays() == arrays
     assert state["t"].tier.homes.sharding.memory_kind == "pinned_host"
+
+
+@pytest.mark.parametrize("pooling", ["sum", "mean"])
+def test_lookups_of_new_rows_without_a_frame(platform, pooling):
+    """A GPU adds up new rows last, and the second lookup finds none of them new."""
+    held = []
+    for tier in (None, jde.tiers.host(hbm_fraction=1 / 128)):
+        config = jde.TableConfig("t", 5, 1024, optimizer=ADAM, pooling=pooling, tier=tier)
+        coll = jde.Tables([config])
+        state, rows = coll.init(0), []
+        for seed in range(3):
+            bags = np.concatenate([batch(150, seed), batch(150, seed + 1)])
+            ids = {"t": jde.ids(np.random.default_rng(seed).permutation(bags))}
+            ids = {"t": ids["t"].reshape(30, 10, -1)}
+            residuals = []
+            for _ in range(3):
+                looked_up, residual, state = coll.lookup(state, ids)
+                rows.append(looked_up["t"])
+                residuals.append(residual)
+            gradient = {"t": jnp.asarray(gradients((30, 5), seed))}
+            state = coll.apply_gradients(state, residuals, [gradient] * 3)
+        held.append((rows, export(coll, state, "t")))
+    for untiered, tiered in zip(held[0][0], held[1][0], strict=True):
+        np.testing.assert_array_equal(untiered, tiered)
+    assert_same_rows(held[0][1], held[1][1])

@@ -124,8 +124,9 @@ def _grown_tier(
     if tier is None:
         return None
     factor = grown.num_buckets // table.num_buckets
-    fresh = jnp.int32(_ffi.constants()["fresh_location"])
-    at_home = jnp.where(tier.location == fresh, fresh, jnp.int32(0))
+    first, last = (_ffi.constants()[f"{name}_location"] for name in ("fresh", "met"))
+    fresh = (tier.location >= first) & (tier.location <= last)
+    at_home = jnp.where(fresh, tier.location, jnp.int32(0))
     held = tier.held
     return dataclasses.replace(
         tier,
