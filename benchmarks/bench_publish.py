@@ -4,6 +4,7 @@
 
     python benchmarks/bench_publish.py                  # 50,000 rows a second, dim 128
     python benchmarks/bench_publish.py --rows 1000000 --ids 4000000 --capacity 8000000
+    python benchmarks/bench_publish.py --hidden 512     # steps with a dense part
     python benchmarks/bench_publish.py --to tcp
     python benchmarks/bench_publish.py --to redis://localhost
 
@@ -92,14 +93,28 @@ def follow(source: Any, dim: int, capacity: int, size: int, events: Any) -> None
     seen.put(("reader", {"first_answer_s": first, "quiet_s": quiet, "busy_s": busy}))
 
 
+def loss_of(dim: int, hidden: int) -> Any:
+    """Returns a loss of rows: their sum, or that of a network of two layers."""
+    if not hidden:
+        return lambda rows: rows["item"].sum()
+    draw = np.random.default_rng(0)
+    first = jnp.asarray(draw.normal(size=(dim, hidden)), jnp.float32)
+    second = jnp.asarray(draw.normal(size=(hidden, hidden)), jnp.float32)
+
+    def loss(rows: Any) -> jax.Array:
+        return jax.nn.relu(jax.nn.relu(rows["item"] @ first) @ second).mean()
+
+    return loss
+
+
 def measure(options: argparse.Namespace, publisher: Any, coll: Any, state: Any) -> Any:
     """Runs steps at a fixed rate; returns the state, seconds and moments of steps."""
+    loss = loss_of(options.dim, options.hidden)
 
     @functools.partial(jax.jit, donate_argnums=0)
     def train(state: Any, ids: Any) -> Any:
         rows, residual, state = coll.lookup(state, ids)
-        grads = {name: jnp.ones_like(each) for name, each in rows.items()}
-        return coll.apply_gradients(state, residual, grads)
+        return coll.apply_gradients(state, residual, jax.grad(loss)(rows))
 
     draw = np.random.default_rng(0)
     size = options.rows // options.rate
@@ -129,6 +144,7 @@ def main() -> None:
     parser.add_argument("--capacity", type=int, default=500_000)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--dtype", default="int8")
+    parser.add_argument("--hidden", type=int, default=0, help="width of a dense part")
     parser.add_argument("--to", default="folder", help="folder, tcp, or URL of a Redis")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -29,7 +29,8 @@ struct DecayCaughtUp : Base {
 
   template <class Kind>
   DYNEMB_HD static Kind prepare_as(float const* hyper, uint64_t step) {
-    constexpr auto kFloor = sizeof(Base::kHyper) / sizeof(Base::kHyper[0]);
+    // Kind has those of Base before its own two. nvcc 12.4 does not know here how many Base has.
+    constexpr auto kFloor = sizeof(Kind::kHyper) / sizeof(Kind::kHyper[0]) - 2;
     Kind result{};
     static_cast<Base&>(result) = Base::prepare(hyper, step);
     auto const keep = 1.0 - static_cast<double>(hyper[0]) * hyper[kDecay];

@@ -4,6 +4,7 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import resource
@@ -132,6 +133,27 @@ def test_threads_that_export_to_one_path(tmp_path):
     keys = sorted(np.concatenate([c.keys for c in COLL.export(new, "cat")]).tolist())
     assert keys == list(range(10 * winner + 1, 10 * winner + 9))
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_draft_that_is_removed_can_not_be_taken_meanwhile(tmp_path, monkeypatch):
+    """Its maker may be about to lock it, and would write into what is gone."""
+    draft = tmp_path / f"out.tmp-{_drafts._host()}-{os.getpid()}-1"
+    draft.mkdir()
+    taken = []
+
+    def remove(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            taken.append(path)
+        except BlockingIOError:
+            path.rmdir()
+        finally:
+            os.close(descriptor)
+
+    monkeypatch.setattr(_drafts, "_remove", remove)
+    with new_directory(tmp_path / "out"):
+        assert not draft.exists() and not taken
 
 
 def test_threads_that_write_deltas_take_turns(tmp_path):

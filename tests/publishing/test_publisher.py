@@ -4,6 +4,7 @@
 
 import dataclasses
 import functools
+import gc
 import json
 import shutil
 
@@ -15,12 +16,19 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb._src.files.integrity import (
+    DENSE,
+    DamagedFileError,
     FolderChannel,
     channel,
+    dense_path,
     newest,
     numbers_in,
+    part_fields,
     read_part,
+    segment_path,
+    snapshot_path,
 )
+from jax_dynemb._src.files.safetensors import safetensors
 from meshes import mesh_of
 
 IDS = 3000
@@ -180,6 +188,47 @@ def test_snapshots_of_segments_hold_the_same_rows_and_old_parts_go(tmp_path):
     early.update()  # its next segments are gone
     assert early.stats()["snapshots"] == 2 and early.version().number == 19
     same_rows(coll, run.state, early)
+
+
+def bytes_of_arrays():
+    gc.collect()
+    return sum(array.nbytes for array in jax.live_arrays())
+
+
+def test_a_second_state_is_made_when_a_segment_comes(tmp_path, monkeypatch):
+    coll = tables()
+    run = Training(coll)
+    whole = sum(array.nbytes for array in jax.tree.leaves(run.state))
+
+    def states_added(call):
+        before = bytes_of_arrays()
+        result = call()
+        return result, (bytes_of_arrays() - before) / whole
+
+    with jde.serving.Publisher(coll, tmp_path, snapshot_every=2, keep=1) as publisher:
+        run.publish(publisher)
+        served, added = states_added(
+            lambda: jde.serving.Subscriber(tmp_path, tables(), interval=0)
+        )
+        assert added == pytest.approx(1, abs=0.1)
+        for number in range(1, 7):
+            run.step()
+            run.publish(publisher)
+            publisher.flush()
+            if number == 1:
+                _, added = states_added(served.update)
+                assert added == pytest.approx(1, abs=0.1)
+                same_rows(coll, run.state, served)
+    before, free = bytes_of_arrays(), []
+
+    def loads(*arguments, **options):
+        free.append((before - bytes_of_arrays()) / whole)
+        return safetensors(*arguments, **options)
+
+    monkeypatch.setattr("jax_dynemb._src.serving.subscriber.safetensors", loads)
+    served.update()  # its next segments are gone: only what is served stays meanwhile
+    assert served.stats()["snapshots"] == 2 and free == [pytest.approx(1, abs=0.1)]
+    same_rows(coll, run.state, served)
 
 
 def test_a_new_process_continues_a_history(tmp_path):
@@ -431,6 +480,63 @@ def test_a_part_that_goes_while_it_is_read_is_no_damage(tmp_path, monkeypatch):
 
     monkeypatch.setattr(channel, "read_part", removed)
     assert served.update() == 0 and served.version().number == 1
+
+
+def published_twice(folder):
+    """A folder with a snapshot and a segment, each with dense arrays."""
+    coll = tables()
+    run = Training(coll)
+    with jde.serving.Publisher(coll, folder) as publisher:
+        run.publish(publisher)
+        served = jde.serving.Subscriber(folder, tables(), interval=0)
+        run.step()
+        run.publish(publisher)
+        publisher.flush()
+    return run, served
+
+
+def test_a_part_that_goes_before_its_dense_arrays_are_read(tmp_path, monkeypatch):
+    run, served = published_twice(tmp_path)
+    module, away = "jax_dynemb._src.serving.subscriber", tmp_path / "removed-x"
+
+    def removed(part):
+        part.path.rename(away)
+        return dense_path(part)
+
+    monkeypatch.setattr(f"{module}.dense_path", removed)
+    assert served.update() == 0 and served.version().dense["w"].tolist() == [0] * 3
+    monkeypatch.undo()
+    away.rename(segment_path(tmp_path, 2))
+    assert served.update() == 1 and served.version().dense["w"].tolist() == [1] * 3
+    same_rows(run.coll, run.state, served)
+
+
+def test_dense_arrays_of_another_part_are_refused(tmp_path):
+    _, served = published_twice(tmp_path)
+    segment = segment_path(tmp_path, 2)
+    shutil.copy(snapshot_path(tmp_path, 1) / DENSE, segment / DENSE)
+    with pytest.raises(DamagedFileError, match="it is of another part"):
+        served.update()
+    (segment / DENSE).unlink()
+    with pytest.raises(DamagedFileError, match="it is missing"):
+        served.update()
+    assert served.version().dense["w"].tolist() == [0] * 3
+
+
+@pytest.mark.parametrize("has_dense", [True, False])
+def test_parts_of_earlier_versions_do_not_name_their_dense_file(tmp_path, has_dense):
+    run, served = published_twice(tmp_path)
+    segment = segment_path(tmp_path, 2)
+    part = read_part(segment)
+    fields = part_fields(
+        2, part.previous, part.step, part.time, part.tables, part.files
+    )
+    (segment / "publication.json").write_text(json.dumps(fields))
+    if not has_dense:
+        (segment / DENSE).unlink()
+    assert served.update() == 1
+    assert list(served.version().dense) == (["deep.0", "w"] if has_dense else [])
+    same_rows(run.coll, run.state, served)
 
 
 def test_old_parts_that_a_killed_publisher_left_are_removed(tmp_path):

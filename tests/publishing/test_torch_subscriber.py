@@ -11,6 +11,7 @@ import optax
 import pytest
 
 import jax_dynemb as jde
+from jax_dynemb._src.files.integrity import segment_path
 from processes import run_job
 from publishing.publish_in_processes import IDS as COUNTED_IDS
 from publishing.publish_in_processes import SHARDINGS, counts_at
@@ -50,6 +51,39 @@ def test_pytorch_reads_the_rows_of_each_part(tmp_path, monkeypatch, dtype, rtol)
                 near = np.abs(found[name].numpy() - want) <= bound
                 assert near[stored].all()
                 assert (found[name].numpy()[~stored] == 0).all()
+
+
+def test_a_part_that_goes_before_its_dense_arrays_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(TORCH), *sys.path])
+    import jax_dynemb_torch  # noqa: PLC0415 (it lies in this repository)
+
+    coll = tables()
+    run = Training(coll)
+    with jde.serving.Publisher(coll, tmp_path) as publisher:
+        run.publish(publisher)
+        served = jax_dynemb_torch.Subscriber(tmp_path, interval=0)
+        run.step()
+        run.publish(publisher)
+        publisher.flush()
+    module, away = jax_dynemb_torch._subscriber, tmp_path / "removed-x"
+    dense_path = module.dense_path
+
+    def removed(part):
+        part.path.rename(away)
+        return dense_path(part)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "dense_path", removed)
+        assert served.update() == 0
+    assert served.version().dense["w"].tolist() == [0] * 3
+    away.rename(segment_path(tmp_path, 2))
+    assert served.update() == 1 and served.version().dense["w"].tolist() == [1] * 3
+    ids = {name: jde.ids(np.arange(IDS)) for name in "ab"}
+    want, stored, _ = coll.find(run.state, ids)
+    found = served({name: torch.arange(IDS) for name in "ab"})
+    for name in "ab":
+        rows = np.where(np.asarray(stored[name])[:, None], want[name], 0)
+        np.testing.assert_array_equal(found[name].numpy(), rows)
 
 
 def test_pytorch_reads_the_cores_of_a_tensor_train(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.rows.hash import bucket_of
 from jax_dynemb._src.table_sizes import MAX_SLOTS
 
+_PIECE = 1 << 16  # keys at a time: what is made of them stays in a cache
 Keys = Callable[[], Iterable[np.ndarray]]
 
 
@@ -20,10 +21,9 @@ def without_place(keys: Keys, num_buckets: int, hash_seed: int) -> int:
     """Counts the rows that would find their bucket full; every key comes once."""
     held = np.zeros(num_buckets, np.int32)
     for some in keys():
-        buckets, counts = np.unique(
-            bucket_of(some, num_buckets, hash_seed), return_counts=True
-        )
-        held[buckets] += counts.astype(np.int32)
+        for at in range(0, len(some), _PIECE):
+            buckets = bucket_of(some[at : at + _PIECE], num_buckets, hash_seed)
+            np.add.at(held, buckets, np.int32(1))
     room = _ffi.constants()["bucket_capacity"]
     return int(np.maximum(held - room, 0).sum(dtype=np.int64))
 

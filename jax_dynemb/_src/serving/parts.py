@@ -25,8 +25,10 @@ from jax_dynemb._src.files.integrity import (
     Header,
     Part,
     delta_path,
+    dense_path,
     part_fields,
     read_delta_header,
+    read_header,
     read_part,
     read_table_header,
     segment_path,
@@ -95,7 +97,7 @@ def compact(channel: Channel, coll: Tables, base: Part, last: Part, dtype: str) 
     last = segments[-1]
     found = {name: _joined(coll, name, base, segments, last) for name in last.tables}
     moment = Captured(last.step, last.time, {}, {}, {})
-    source = last.path / DENSE
+    source = dense_path(last)
     return _snapshot(
         channel,
         found,
@@ -143,10 +145,11 @@ def _snapshot(
         write_safetensors(
             draft / TABLES, found, dtype=dtype, counters=False, quiet=True
         )
-        if dense_file is not None and dense_file.exists():
+        if dense_file is not None:
             shutil.copyfile(dense_file, draft / DENSE)
+            dense = read_header(draft / DENSE).link
         else:
-            _write_dense(draft, moment)
+            dense = _write_dense(draft, moment)
         files = {
             name: read_table_header(draft / TABLES / f"{name}.safetensors").link
             for name in found
@@ -160,6 +163,7 @@ def _snapshot(
             files,
             token,
             processes=jax.process_count(),
+            dense=dense,
         )
         write_json(draft / "publication.json", fields)
         channel.check()
@@ -183,7 +187,7 @@ def write_segment(
                 files[name] = _write_delta(
                     draft, name, changes, last.tables[name], dtype
                 )
-        _write_dense(draft, captured)
+        dense = _write_dense(draft, captured)
         tables = {
             name: {"rows": changes.rows, "mark": changes.mark.to_json()}
             for name, changes in found.items()
@@ -196,6 +200,7 @@ def write_segment(
             tables,
             files,
             processes=jax.process_count(),
+            dense=dense,
         )
         write_json(draft / "publication.json", fields)
         channel.check()
@@ -222,16 +227,18 @@ def _write_delta(
     return file.link
 
 
-def _write_dense(folder: Path, captured: Captured) -> None:
+def _write_dense(folder: Path, captured: Captured) -> str:
+    """Writes the dense arrays, if any, and returns the link of their file."""
     arrays = {name: np.asarray(x) for name, x in captured.dense.items()}
     if not arrays:
-        return
+        return ""
     widest = dict(sorted(arrays.items(), key=lambda each: -each[1].itemsize))
     like = {name: (x.dtype, x.shape) for name, x in widest.items()}
     fields = {"format_version": FORMAT_VERSION, "kind": "dense"}
     with TensorFile(folder / DENSE, like, fields) as file:
         for name, array in widest.items():
             file.append(name, array)
+    return file.link
 
 
 def remove_old(channel: Channel, keep: int) -> None:

@@ -16,15 +16,16 @@ import jax
 import numpy as np
 
 from jax_dynemb._src.engines import States
-from jax_dynemb._src.engines.shard import counter_values
+from jax_dynemb._src.engines.shard import copied, counter_values
 from jax_dynemb._src.files.integrity import (
-    DENSE,
     TABLES,
     Channel,
     DamagedFileError,
     Follower,
     Part,
+    check_dense,
     delta_path,
+    dense_path,
     read_delta_header,
     read_header,
     split_dense,
@@ -64,8 +65,9 @@ class Subscriber(Follower):
     """Serves what a ``Publisher`` writes: tables that follow the training.
 
     A thread looks for new segments and applies each whole, to a state that no lookup
-    reads. So there are two states, and memory for both. A gap, another run, or a
-    publisher that went back to an older checkpoint lead to the newest snapshot.
+    reads. So there are two states, and memory for both, from the first segment on. A
+    gap, another run, or a publisher that went back to an older checkpoint lead to the
+    newest snapshot.
 
     Args:
       source: the folder of the publisher, or a channel: ``Redis``, ``Socket`` or
@@ -129,13 +131,18 @@ class Subscriber(Follower):
     # ---- parts -------------------------------------------------------------------
 
     def _take_snapshot(self, bases: list[Part], segments: list[list[Part]]) -> None:
-        self._waits_for_standby = []
+        """Serves a snapshot; the standby is made when a segment comes."""
         changes = self._read(segments)
-        states = []
-        for _ in range(2):  # one is served, the other is brought up meanwhile
-            state = self._loaded(bases)
-            states.append(self._changed(state, changes) if changes else state)
+        count = 2 if self._has_tiers() else 1
+        self._states = self._states[:count]  # the others' memory is for the new state
+        self._waits_for_standby = []
+        states = [self._changed(self._loaded(bases), changes) for _ in range(count)]
         self._serve([bases[0], *segments[0]][-1], states)
+
+    def _has_tiers(self) -> bool:
+        """Whether a copy of the arrays on the devices would not be a copy of all."""
+        tables = self._coll.engine.catalog.dynamic.values()
+        return any(config.tier is not None for config in tables)
 
     def _loaded(self, bases: list[Part]) -> States:
         """Returns a state with the rows of all snapshots."""
@@ -163,7 +170,7 @@ class Subscriber(Follower):
         """Brings the standby up to these parts, and serves it."""
         part = segments[0][-1]
         changes = self._read(segments)
-        serving, standby = self._states
+        serving, standby = self._with_standby()
         for each in [*self._waits_for_standby, changes]:
             standby = self._changed(standby, each)
         # To apply a segment twice changes nothing, so an error may be followed by this.
@@ -171,6 +178,13 @@ class Subscriber(Follower):
         self._check_rows(part, standby)
         self._serve(part, [standby, serving])
         self._waits_for_standby = [changes]
+
+    def _with_standby(self) -> list[States]:
+        """Returns what is served, and a state like it for the next segment."""
+        if len(self._states) < 2:
+            serving = self._states[0]
+            return [serving, copied(serving)]
+        return self._states
 
     def _serve(self, part: Part, states: list[States]) -> None:
         dense, trains = split_dense(_dense(part))
@@ -263,9 +277,10 @@ def _with_cores(state: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 
 def _dense(part: Part) -> dict[str, np.ndarray]:
-    path = part.path / DENSE
-    if not path.exists():
+    path = dense_path(part)
+    if path is None:
         return {}
     header = read_header(path)
+    check_dense(part, header)
     verify(header)
     return {name: read_tensor(header, name) for name in header.tensors}

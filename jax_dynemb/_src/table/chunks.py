@@ -18,6 +18,8 @@ from jax_dynemb._src.rows import Exported, joined, padded, part
 from jax_dynemb._src.table.row_operations import RowOperations
 
 _BATCH_BYTES = 1 << 26
+# Of one array: malloc returns larger ones to the system, which clears their pages.
+_ARRAY_BYTES = 1 << 24
 
 
 def insert_chunks(
@@ -37,7 +39,8 @@ def insert_chunks(
     config = coll.tables[name]
     kept = list(config.states) if optimizer else []
     row_bytes = 4 * config.dim * (1 + len(kept)) + 16
-    most = 1 << max(7, (_BATCH_BYTES // row_bytes).bit_length() - 1)
+    most = min(_BATCH_BYTES // row_bytes, _ARRAY_BYTES // (4 * config.dim))
+    most = 1 << max(7, most.bit_length() - 1)
     size = min(most, 1 << 16, 1 << (config.num_slots - 1).bit_length())
     for batch in _batches(chunks, size):
         states = {

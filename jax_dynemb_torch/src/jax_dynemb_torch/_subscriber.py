@@ -15,13 +15,14 @@ import torch
 from jax_dynemb_torch._collection import EmbeddingBagCollection
 from jax_dynemb_torch._delta import changes_in
 from jax_dynemb_torch._integrity import (
-    DENSE,
     TABLES,
     Channel,
     DamagedFileError,
     Follower,
     Part,
+    check_dense,
     delta_path,
+    dense_path,
     split_dense,
 )
 from jax_dynemb_torch._safetensors import open_file
@@ -105,13 +106,16 @@ class Subscriber(Follower):
         """Serves whole tables, and the segments that lead all to one moment."""
         paths = [base.path / TABLES for base in bases]
         collection = EmbeddingBagCollection(paths, **self._options)
+        part = [bases[0], *segments[0]][-1]
+        dense = self._dense(part)
         followed = self._followed(collection.to(self._device), segments)
-        self._serve([bases[0], *segments[0]][-1], followed)
+        self._serve(part, followed, dense)
 
     def _take_segments(self, segments: list[list[Part]]) -> None:
         """Serves the collection with the changes of all tables."""
+        dense = self._dense(segments[0][-1])  # first, too: see _followed
         followed = self._followed(self._version.collection, segments)
-        self._serve(segments[0][-1], followed)
+        self._serve(segments[0][-1], followed, dense)
 
     def _followed(
         self, held: EmbeddingBagCollection, segments: list[list[Part]]
@@ -138,8 +142,13 @@ class Subscriber(Follower):
             for bag in self._version.collection.bags
         )
 
-    def _serve(self, part: Part, collection: EmbeddingBagCollection) -> None:
-        dense, trains = split_dense(self._dense(part))
+    def _serve(
+        self,
+        part: Part,
+        collection: EmbeddingBagCollection,
+        arrays: Mapping[str, torch.Tensor],
+    ) -> None:
+        dense, trains = split_dense(arrays)
         modules = {name: TTEmbeddingBag(arrays) for name, arrays in trains.items()}
         # A lookup reads this one attribute once, so it has one version.
         self._version = Version(
@@ -147,11 +156,12 @@ class Subscriber(Follower):
         )
 
     def _dense(self, part: Part) -> dict[str, torch.Tensor]:
-        path = part.path / DENSE
-        if not path.exists():
+        path = dense_path(part)
+        if path is None:
             return {}
-        tensors = open_file(path, dense=True).tensors
-        return {name: x.to(self._device, copy=True) for name, x in tensors.items()}
+        file = open_file(path, dense=True)
+        check_dense(part, file.header)
+        return {n: x.to(self._device, copy=True) for n, x in file.tensors.items()}
 
 
 def _changes(part: Part, bag: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -87,7 +87,7 @@ def _changed(
 
 @jax.jit
 def copied(arrays: tuple[jax.Array | None, ...]) -> tuple[jax.Array | None, ...]:
-    """Copies small arrays; jit alone would return its arguments themselves."""
+    """Copies arrays; jit alone would return its arguments themselves."""
     return jax.tree.map(jnp.copy, arrays)
 
 

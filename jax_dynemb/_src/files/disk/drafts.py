@@ -56,25 +56,32 @@ def remove_left_behind(folder: Path, pattern: str) -> None:
     """Removes drafts of this machine, like ``pattern``, whose process has ended."""
     for draft in folder.glob(f"{pattern}{_MARK}*"):
         mark = draft.name.rpartition(_MARK)[2]
-        if _is_left_behind(draft, mark):
-            _remove(draft)
+        if mark.isdigit():  # of an earlier version, which named the process only
+            _remove_unless_alive(draft, int(mark))
+        elif mark.startswith(_host() + "-"):
+            _remove_left_behind(draft, mark)
 
 
-def _is_left_behind(draft: Path, mark: str) -> bool:
-    if mark.isdigit():  # of an earlier version, which named the process only
-        return not _is_alive(int(mark))
-    if not mark.startswith(_host() + "-"):
-        return False
+def _remove_left_behind(draft: Path, mark: str) -> None:
     if fcntl is None:
-        return not _is_alive(int(mark.split("-")[1]))
+        _remove_unless_alive(draft, int(mark.split("-")[1]))
+        return
     try:
         lock = _locked(draft)
     except OSError:
-        return False
+        return
     if lock is None:
-        return False
-    os.close(lock)
-    return True
+        return
+    try:
+        # While it is locked: a writer that has only just made it makes another one.
+        _remove(draft)
+    finally:
+        os.close(lock)
+
+
+def _remove_unless_alive(draft: Path, process: int) -> None:
+    if not _is_alive(process):
+        _remove(draft)
 
 
 def _remove(draft: Path) -> None:

@@ -31,7 +31,9 @@ from .json import read_json as read_json
 from .publication import DENSE as DENSE
 from .publication import TABLES as TABLES
 from .publication import Part as Part
+from .publication import check_dense as check_dense
 from .publication import delta_path as delta_path
+from .publication import dense_path as dense_path
 from .publication import numbers_in as numbers_in
 from .publication import part_fields as part_fields
 from .publication import read_part as read_part

@@ -20,6 +20,7 @@ from typing import Any
 
 from .errors import DamagedFileError
 from .json import FORMAT_VERSION, Fields, check_version, read_json
+from .tensor_header import Header
 
 PUBLICATION = "publication.json"
 _TRAINS = "tensor_trains"
@@ -41,6 +42,8 @@ class Part:
       tables: by name what the publisher says of each: its rows, and its mark.
       files: by table, the link of its file; those that are not there did not change.
       processes: that publish at the same moments, each its shards.
+      dense: the link of the file of dense arrays; "" without one, and None where an
+        earlier version did not say.
     """
 
     path: Path
@@ -52,6 +55,7 @@ class Part:
     tables: Mapping[str, Any]
     files: Mapping[str, str]
     processes: int = 1
+    dense: str | None = None
 
     @property
     def is_snapshot(self) -> bool:
@@ -118,6 +122,7 @@ def part_fields(
     files: Mapping[str, str],
     token: str | None = None,
     processes: int = 1,
+    dense: str | None = None,
 ) -> dict[str, Any]:
     """Returns what ``publication.json`` holds.
 
@@ -133,6 +138,8 @@ def part_fields(
         "tables": dict(tables),
         "files": dict(files),
     }
+    if dense is not None:
+        fields["dense"] = dense
     if processes > 1:
         fields["processes"] = processes
     own = token_of(previous, fields)
@@ -166,4 +173,27 @@ def part_of(path: Path, fields: Fields) -> Part:
         fields.fields("tables"),
         fields.fields("files"),
         fields.whole("processes") if "processes" in fields else 1,
+        fields.text("dense") if "dense" in fields else None,
     )
+
+
+def dense_path(part: Part) -> Path | None:
+    """Returns the file of a part's dense arrays; None if it has none.
+
+    Raises:
+      DamagedFileError: it is missing, or the whole part was removed as an old one.
+    """
+    path = part.path / DENSE
+    if part.dense == "":
+        return None
+    if path.exists():
+        return path
+    if part.dense is None and part.path.exists():
+        return None
+    raise DamagedFileError(path, "it is missing")
+
+
+def check_dense(part: Part, header: Header) -> None:
+    """Raises DamagedFileError if dense arrays are not those of their part."""
+    if part.dense is not None and header.link != part.dense:
+        raise DamagedFileError(header.path, "it is of another part")

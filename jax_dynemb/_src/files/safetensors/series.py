@@ -36,7 +36,7 @@ from jax_dynemb._src.files.safetensors.tensors import (
 )
 from jax_dynemb._src.rows import Exported, Identity, Schema, StoredTable, identity_of
 
-_BLOCK_ROWS = 65_536
+_MOST_ROWS, _MOST_BYTES = 1 << 16, 1 << 24  # of a chunk, as table/chunks.py has them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,9 +110,10 @@ class Series:
 
     def chunks(self) -> Iterator[Exported]:
         """The rows that a reader of all files holds; each in its newest form."""
+        count = min(_MOST_ROWS, max(1, _MOST_BYTES // (4 * self.dim)))
         for file, place, keys in self._newest():
-            for start in range(0, len(keys), _BLOCK_ROWS):
-                part = slice(start, start + _BLOCK_ROWS)
+            for start in range(0, len(keys), count):
+                part = slice(start, start + count)
                 some = rows_of(file, place[part], self.dim)
                 scores = np.ones(len(some), np.uint64)
                 yield Exported(keys[part], some, scores, {})
@@ -129,6 +130,8 @@ class Series:
             keys = read_tensor(file, "keys")
             place = np.flatnonzero(~np.isin(keys, spoken_of))
             yield file, place, keys[place]
+            if file is self.base:  # the last one, with far more keys than the others
+                return
             spoken_of = np.union1d(spoken_of, keys)
             if "removed" in file.tensors:
                 spoken_of = np.union1d(spoken_of, read_tensor(file, "removed"))
@@ -180,7 +183,8 @@ def _some(file: Header, name: str, place: np.ndarray) -> np.ndarray:
     if len(place) == 0:
         return read_tensor(file, name, 0, 0)
     first, last = int(place[0]), int(place[-1]) + 1
-    return read_tensor(file, name, first, last)[place - first]
+    found = read_tensor(file, name, first, last)
+    return found if len(place) == len(found) else found[place - first]
 
 
 def stored_exports(
