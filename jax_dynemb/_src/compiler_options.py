@@ -28,8 +28,9 @@ def compiler_options(*, loops: bool = False) -> dict[str, int | str]:
         of them for the device, and does not if they are recorded. Not for a program in
         which the condition of some ``jax.lax.while_loop`` only returns what it
         receives, as ``lambda carry: carry.more`` does. XLA would read such a condition
-        before it is computed; ``lambda carry: carry.count > 0`` is fine. ``jde.nnx.jit``
-        looks for that, and records loops of such steps by itself with jaxlib 0.11.
+        before it is computed; ``lambda carry: carry.count > 0`` is fine.
+        ``jde.nnx.jit`` looks for that, and records the loops of such steps by itself
+        with jax 0.11.
     """
     options: dict[str, int | str] = {"xla_gpu_graph_min_graph_size": 1}
     if loops:

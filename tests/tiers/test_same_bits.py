@@ -230,7 +230,9 @@ def test_lookups_of_new_rows_without_a_frame(platform, pooling):
     """A GPU adds up new rows last, and the second lookup finds none of them new."""
     held = []
     for tier in (None, jde.tiers.host(hbm_fraction=1 / 128)):
-        config = jde.TableConfig("t", 5, 1024, optimizer=ADAM, pooling=pooling, tier=tier)
+        config = jde.TableConfig(
+            "t", 5, 1024, optimizer=ADAM, pooling=pooling, tier=tier
+        )
         coll = jde.Tables([config])
         state, rows = coll.init(0), []
         for seed in range(3):

@@ -17,10 +17,8 @@ from jax_dynemb._src.tt.rows import Numbers
 from jax_dynemb._src.tt.state import TTResidual, TTState
 
 
-def sums_of(
-    residual: TTResidual, numbers: Numbers
-) -> tuple[jax.Array, jax.Array]:
-    """Hashes what a lookup of a feature was given; counts ids out of range; uint32[]."""
+def sums_of(residual: TTResidual, numbers: Numbers) -> tuple[jax.Array, jax.Array]:
+    """Hashes what a lookup of a feature was given, and counts ids out of range."""
     given = numbers.rows, residual.offsets, residual.weights
     return _lineage.digest_and_count(numbers.outside, *given)
 

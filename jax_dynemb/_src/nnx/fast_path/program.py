@@ -117,7 +117,11 @@ class Program:
           arguments: of the call.
           way: what to call of a jitted function; itself by default.
         """
-        jitted, rest, named = self._jitted_for(variables), arguments.rest, arguments.named
+        jitted, rest, named = (
+            self._jitted_for(variables),
+            arguments.rest,
+            arguments.named,
+        )
         while True:
             donated, kept = self._by_donation(variables)
             try:

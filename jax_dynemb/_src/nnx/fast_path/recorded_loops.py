@@ -42,9 +42,7 @@ def has_recordable_loops(jaxpr: core.Jaxpr) -> bool:
 
 def _exchanges(jaxpr: core.Jaxpr) -> bool:
     """Tells whether an exchange between peers is in a program."""
-    return any(
-        eqn.params.get("target_name") == _EXCHANGE for eqn in _equations(jaxpr)
-    )
+    return any(eqn.params.get("target_name") == _EXCHANGE for eqn in _equations(jaxpr))
 
 
 def _computes(loop: core.JaxprEqn) -> bool:
