@@ -25,9 +25,7 @@ struct RowSource {
   uint64_t word;
 
   __device__ __forceinline__ bool is_row() const { return word > kMet; }
-  __device__ __forceinline__ bool is_initial() const {
-    return word - kMissing <= kMet - kMissing;
-  }
+  __device__ __forceinline__ bool is_initial() const { return word - kMissing <= kMet - kMissing; }
   // Is it added up behind the rows that there are? A find looks at a fresh row as at any other.
   __device__ __forceinline__ bool is_last(bool serves) const {
     return word == kMissing || (word == kFresh && !serves);

@@ -71,8 +71,8 @@ class Links:
     def _every(self, number: jax.Array) -> jax.Array:
         """Gathers an array of each device, [shards, ...].
 
-        A loop with a collective is no part of a CUDA graph: the host would wait for the
-        device in each step, to know whether there is another round.
+        A loop with a collective is no part of a CUDA graph. In each step the host would
+        wait for the device there, to know whether there is another round.
         """
         to_all = jnp.broadcast_to(number, (self.shards, *number.shape))
         (result,) = self.all_to_all([to_all])

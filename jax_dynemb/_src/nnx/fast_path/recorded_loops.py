@@ -5,7 +5,8 @@
 In a step of row-wise tables between GPUs that read each other's memory there are loops
 which seldom do anything. The host waits for the device at each of them, unless XLA
 records them. But XLA of jaxlib 0.11 reads a condition that computes nothing before the
-operands of the loop are known, so a program with such a loop is left as it is.
+operands of the loop are known, and does not record loops by itself. So a program with
+loops of others is left as it is.
 """
 
 from __future__ import annotations
@@ -34,19 +35,30 @@ def _lies_on_gpus(leaf: Any) -> bool:
 
 
 def has_recordable_loops(jaxpr: core.Jaxpr) -> bool:
-    """Tells whether a loop goes between peers, and each one's condition computes."""
-    loops = [eqn for eqn in _equations(jaxpr) if eqn.primitive.name == "while"]
-    bodies = [loop.params["body_jaxpr"].jaxpr for loop in loops]
-    return any(map(_exchanges, bodies)) and all(map(_computes, loops))
+    """Tells whether all loops go between peers, and their conditions compute."""
+    loops = list(_loops(jaxpr))
+    whiles = [eqn for eqn in _equations(jaxpr) if eqn.primitive.name == "while"]
+    return bool(loops) and all(map(_exchanges, loops)) and all(map(_computes, whiles))
 
 
-def _exchanges(jaxpr: core.Jaxpr) -> bool:
-    """Tells whether an exchange between peers is in a program."""
-    return any(eqn.params.get("target_name") == _EXCHANGE for eqn in _equations(jaxpr))
+def _loops(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
+    """Yields the loops of a program, without those inside of others."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in ("while", "scan"):
+            yield eqn
+        else:
+            for inner in _programs_in(eqn):
+                yield from _loops(inner)
+
+
+def _exchanges(loop: core.JaxprEqn) -> bool:
+    """Tells whether an exchange between peers is in a loop."""
+    inside = [eqn for inner in _programs_in(loop) for eqn in _equations(inner)]
+    return any(eqn.params.get("target_name") == _EXCHANGE for eqn in inside)
 
 
 def _computes(loop: core.JaxprEqn) -> bool:
-    """Tells whether the condition of a loop is more than one of its operands."""
+    """Tells whether the condition of a ``while`` is more than one of its operands."""
     condition = loop.params["cond_jaxpr"].jaxpr
     made = {var for eqn in condition.eqns for var in eqn.outvars}
     return condition.outvars[0] in made
@@ -56,11 +68,18 @@ def _equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
     """Yields the equations of a program, and of all programs in it."""
     for eqn in jaxpr.eqns:
         yield eqn
-        for leaf in jax.tree.leaves(
-            list(eqn.params.values()),
-            is_leaf=lambda x: isinstance(x, core.Jaxpr | core.ClosedJaxpr),
-        ):
-            if isinstance(leaf, core.ClosedJaxpr):
-                yield from _equations(leaf.jaxpr)
-            elif isinstance(leaf, core.Jaxpr):
-                yield from _equations(leaf)
+        for inner in _programs_in(eqn):
+            yield from _equations(inner)
+
+
+def _programs_in(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:
+    """Yields the programs that an equation runs."""
+    kinds = (core.Jaxpr, core.ClosedJaxpr)
+    leaves = jax.tree.leaves(
+        list(equation.params.values()), is_leaf=lambda x: isinstance(x, kinds)
+    )
+    for leaf in leaves:
+        if isinstance(leaf, core.ClosedJaxpr):
+            yield leaf.jaxpr
+        elif isinstance(leaf, core.Jaxpr):
+            yield leaf
