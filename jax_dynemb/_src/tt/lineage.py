@@ -70,9 +70,12 @@ def digest_and_count(
     """
     terms, zero = _terms(arrays), jnp.uint32(0)
     ones = _padded(flags.astype(jnp.uint32), terms.shape[0])
-    return jax.lax.reduce(
-        (terms, ones), (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), (0,)
-    )
+    return jax.lax.reduce((terms, ones), (zero, zero), _both_added, (0,))
+
+
+def _both_added(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Adds pairs; one function, since outside of jit JAX compiles for each anew."""
+    return a[0] + b[0], a[1] + b[1]
 
 
 def _terms(arrays: Sequence[jax.Array | None]) -> jax.Array:
