@@ -74,7 +74,7 @@ def digest_and_count(
 
 
 def _both_added(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Adds pairs; one function, since outside of jit JAX compiles for each anew."""
+    """Adds pairs; one function, since outside of jit JAX compiles for each new one."""
     return a[0] + b[0], a[1] + b[1]
 
 
