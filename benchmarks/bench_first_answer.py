@@ -138,7 +138,7 @@ def answer_torch(folder: Path, options: argparse.Namespace, ids: np.ndarray) -> 
     """Returns the rows of ids, from a subscriber in PyTorch."""
     del options
     sys.path.insert(0, str(_ROOT / "jax_dynemb_torch/src"))
-    import torch  # noqa: PLC0415
+    import torch  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
 
     import jax_dynemb_torch as package  # noqa: PLC0415
 
