@@ -21,6 +21,17 @@ def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leaves out what looks at collectives, where peers exchange."""
+    if not config.getoption("--emulate-peers"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("collectives")]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def emulated_peers(request: pytest.FixtureRequest) -> Iterator[None]:
     """Exchanges as GPUs that read each other's memory do, if ``--emulate-peers``."""

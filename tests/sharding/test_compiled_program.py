@@ -45,6 +45,7 @@ def train_step(coll: jde.Tables, state, ids):
     return coll.apply_gradients(state, residual, d_rows)
 
 
+@pytest.mark.collectives
 def test_a_step_is_in_place_with_three_exchanges():
     coll = collection(mesh_of(4))
     step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
@@ -91,6 +92,7 @@ def several_tables(dims: tuple[int, ...], pooled: bool, **options) -> jde.Tables
     return jde.Tables(tables, mesh=mesh_of(8), **options)
 
 
+@pytest.mark.collectives
 @pytest.mark.parametrize("dims", [(64, 64, 64), (64, 48, 80)])
 @pytest.mark.parametrize("pooled", [False, True])
 def test_rows_of_all_tables_travel_as_kernels_write_them(dims, pooled):
@@ -117,6 +119,7 @@ def test_sums_of_all_tables_travel_as_kernels_write_them():
     assert not found
 
 
+@pytest.mark.collectives
 def test_where_any_batch_fits_there_are_no_further_rounds():
     coll = collection(mesh_of(4), exchange_factor=4)
     step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
@@ -146,6 +149,7 @@ def of_sharding(sharding: str, mesh, dim: int = 8) -> jde.Tables:
     return jde.Tables([*tables, bag], mesh=mesh)
 
 
+@pytest.mark.collectives
 def test_table_wise_tables_share_the_three_exchanges():
     coll = of_sharding("table_wise", mesh_of(2))
     step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
@@ -228,6 +232,7 @@ def test_tables_are_made_where_they_live():
             assert array.addressable_shards[0].data.shape[0] * 8 == array.shape[0]
 
 
+@pytest.mark.collectives
 def test_sums_travel_in_the_same_exchanges():
     coll = collection(mesh_of(4), exchange_pooled="sums")
     step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
@@ -254,6 +259,7 @@ def bytes_sent(text: str) -> list[int]:
     return sent
 
 
+@pytest.mark.collectives
 @pytest.mark.parametrize("pooled", ["rows", "sums"])
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
 def test_the_plan_counts_what_the_program_sends(dtype, pooled):
@@ -267,6 +273,7 @@ def test_the_plan_counts_what_the_program_sends(dtype, pooled):
     assert "row_wise" in str(plan) and "total" in str(plan)
 
 
+@pytest.mark.collectives
 @pytest.mark.parametrize("pooled", ["rows", "sums"])
 def test_serving_sends_what_training_sends(pooled):
     """Ids, rows or sums. Training also sends how often ids occur again."""
@@ -281,6 +288,7 @@ def test_serving_sends_what_training_sends(pooled):
     assert entry == {"all-to-all": 3}
 
 
+@pytest.mark.collectives
 def test_the_plan_counts_what_tables_of_one_stack_send():
     coll = of_sharding("table_wise", mesh_of(2))
     step = jax.jit(functools.partial(train_step, coll))

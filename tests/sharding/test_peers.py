@@ -183,6 +183,7 @@ def test_a_device_that_never_arrives_is_named():
     assert "waited 3 s for GPU 1, which did not arrive" in done.stderr
 
 
+@pytest.mark.collectives
 def test_peers_are_refused_where_there_are_no_gpus():
     with pytest.raises(ValueError, match="Leave it out") as error:
         jde.Tables(_tables(), mesh_of(2), exchange_transport="peers")

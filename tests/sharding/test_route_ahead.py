@@ -186,6 +186,7 @@ def test_explicit_axes():
     assert_equal_bits(coll, given)
 
 
+@pytest.mark.collectives
 def test_the_lookup_of_a_routed_batch_sends_no_ids():
     coll = jde.Tables([table("a")], mesh=mesh_of(8))
     state, ids = coll.init(0), {"a": jde.ids(np.arange(64))}

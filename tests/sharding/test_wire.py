@@ -141,6 +141,7 @@ def test_training_in_two_waves_equals_one_device(two_waves, factor):
     assert (overflows > 0) == (factor < 0.1)
 
 
+@pytest.mark.collectives
 def test_two_waves_are_in_place_and_two_exchanges_each(two_waves):
     table = functools.partial(jde.TableConfig, dim=8, capacity=65_536)
     coll = jde.Tables([table("a"), table("b"), table("c")], mesh=mesh_of(4))
