@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Loops between peers are recorded, and no program whose loops XLA would misread."""
+"""Loops are recorded where all loops of a step are between peers, and nowhere else."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def made_step(extra=lambda x: x):
 
 
 def bare_loop(x):
-    """A loop whose condition is one of its operands."""
+    """Runs a loop whose condition only returns an operand."""
     more, total = jax.lax.while_loop(
         lambda carry: carry[0],
         lambda carry: (carry[1] < 3, carry[1] + 1),

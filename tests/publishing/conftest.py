@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import jax_dynemb as jde
-from publishing.test_publisher import tables
+from publishing.training import tables
 
 
 class RedisServer:

@@ -14,7 +14,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb._src.files.integrity import newest
-from publishing.test_publisher import Training, same_rows, tables
+from publishing.training import Training, same_rows, tables
 
 
 def numbers(channel):

@@ -9,7 +9,7 @@ import time
 import pytest
 
 import jax_dynemb as jde
-from publishing.test_publisher import Training, same_rows, tables
+from publishing.training import Training, same_rows, tables
 
 
 @contextlib.contextmanager

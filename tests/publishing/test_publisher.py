@@ -3,10 +3,8 @@
 """Subscribers hold what the training program held at the moment of a part."""
 
 import dataclasses
-import functools
 import gc
 import json
-import shutil
 
 import jax
 import jax.numpy as jnp
@@ -16,72 +14,13 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb._src.files.integrity import (
-    DENSE,
-    DamagedFileError,
     FolderChannel,
-    channel,
-    dense_path,
     newest,
     numbers_in,
-    part_fields,
-    read_part,
-    segment_path,
-    snapshot_path,
 )
 from jax_dynemb._src.files.safetensors import safetensors
 from meshes import mesh_of
-
-IDS = 3000
-
-
-def tables(mesh=None, **fields):
-    shared = {"optimizer": jde.optim.sgd(1.0), "log_removed": 1 << 13} | fields
-    return jde.Tables(
-        [
-            jde.TableConfig("a", 8, 1024, **shared),
-            jde.TableConfig("b", 16, 512, **shared | {"score_strategy": "lfu"}),
-        ],
-        mesh=mesh,
-    )
-
-
-@functools.cache
-def step_of(coll):
-    @jax.jit
-    def step(state, ids, value):
-        rows, residual, state = coll.lookup(state, ids)
-        grads = {name: jnp.full_like(each, value) for name, each in rows.items()}
-        return coll.apply_gradients(state, residual, grads)
-
-    return step
-
-
-class Training:
-    """A program that trains on random ids."""
-
-    def __init__(self, coll, seed=0, batch=200):
-        self.coll, self.state = coll, coll.init(seed)
-        self.draw, self.batch, self.steps = np.random.default_rng(seed), batch, 0
-
-    def step(self):
-        ids = {n: jde.ids(self.draw.integers(0, IDS, self.batch)) for n in "ab"}
-        self.steps += 1
-        self.state = step_of(self.coll)(self.state, ids, float(self.steps))
-
-    @property
-    def dense(self):
-        return {"w": jnp.full(3, self.steps), "deep": [jnp.float32(self.steps)]}
-
-    def publish(self, publisher):
-        publisher.step(self.state, self.dense, step=self.steps)
-
-
-def same_rows(coll, state, served, rtol=0.0):
-    """Compares all ids, stored or not, and the keys."""
-    for name in "ab":
-        ids = {name: jde.ids(np.arange(IDS))}
-        want = np.asarray(coll.find(state, ids)[0][name])
-        np.testing.assert_allclose(served.find(ids)[name], want, rtol=rtol, atol=rtol)
+from publishing.training import IDS, Training, same_rows, step_of, tables
 
 
 def test_each_segment_is_one_moment(tmp_path):
@@ -459,93 +398,6 @@ def test_tensor_trains_send_their_cores(tmp_path):
         np.testing.assert_array_equal(got[name], want[name])
     with pytest.raises(ValueError, match="all tables are tensor trains"):
         jde.serving.Publisher(jde.Tables([train]), tmp_path / "other")
-
-
-def test_a_part_that_goes_while_it_is_read_is_no_damage(tmp_path, monkeypatch):
-    coll = tables()
-    run = Training(coll)
-    with jde.serving.Publisher(coll, tmp_path) as publisher:
-        run.publish(publisher)
-        served = jde.serving.Subscriber(tmp_path, tables(), interval=0)
-        run.step()
-        run.publish(publisher)
-        publisher.flush()
-
-    def removed(path):
-        (path / "publication.json").unlink()
-        try:
-            return read_part(path)
-        finally:
-            shutil.rmtree(path)
-
-    monkeypatch.setattr(channel, "read_part", removed)
-    assert served.update() == 0 and served.version().number == 1
-
-
-def published_twice(folder):
-    """A folder with a snapshot and a segment, each with dense arrays."""
-    coll = tables()
-    run = Training(coll)
-    with jde.serving.Publisher(coll, folder) as publisher:
-        run.publish(publisher)
-        served = jde.serving.Subscriber(folder, tables(), interval=0)
-        run.step()
-        run.publish(publisher)
-        publisher.flush()
-    return run, served
-
-
-def test_a_part_that_goes_before_its_dense_arrays_are_read(tmp_path, monkeypatch):
-    run, served = published_twice(tmp_path)
-    module, away = "jax_dynemb._src.serving.subscriber", tmp_path / "removed-x"
-
-    def removed(part):
-        part.path.rename(away)
-        return dense_path(part)
-
-    monkeypatch.setattr(f"{module}.dense_path", removed)
-    assert served.update() == 0 and served.version().dense["w"].tolist() == [0] * 3
-    monkeypatch.undo()
-    away.rename(segment_path(tmp_path, 2))
-    assert served.update() == 1 and served.version().dense["w"].tolist() == [1] * 3
-    same_rows(run.coll, run.state, served)
-
-
-def test_dense_arrays_of_another_part_are_refused(tmp_path):
-    _, served = published_twice(tmp_path)
-    segment = segment_path(tmp_path, 2)
-    shutil.copy(snapshot_path(tmp_path, 1) / DENSE, segment / DENSE)
-    with pytest.raises(DamagedFileError, match="it is of another part"):
-        served.update()
-    (segment / DENSE).unlink()
-    with pytest.raises(DamagedFileError, match="it is missing"):
-        served.update()
-    assert served.version().dense["w"].tolist() == [0] * 3
-
-
-@pytest.mark.parametrize("has_dense", [True, False])
-def test_parts_of_earlier_versions_do_not_name_their_dense_file(tmp_path, has_dense):
-    run, served = published_twice(tmp_path)
-    segment = segment_path(tmp_path, 2)
-    part = read_part(segment)
-    fields = part_fields(
-        2, part.previous, part.step, part.time, part.tables, part.files
-    )
-    (segment / "publication.json").write_text(json.dumps(fields))
-    if not has_dense:
-        (segment / DENSE).unlink()
-    assert served.update() == 1
-    assert list(served.version().dense) == (["deep.0", "w"] if has_dense else [])
-    same_rows(run.coll, run.state, served)
-
-
-def test_old_parts_that_a_killed_publisher_left_are_removed(tmp_path):
-    (tmp_path / "removed-segment-000000000001").mkdir()
-    coll = tables()
-    run = Training(coll)
-    with jde.serving.Publisher(coll, tmp_path) as publisher:
-        run.publish(publisher)
-    assert not list(tmp_path.glob("removed-*"))
 
 
 def test_an_update_ends_although_segments_go_on_coming(tmp_path, monkeypatch):

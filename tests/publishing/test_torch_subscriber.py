@@ -15,7 +15,7 @@ from jax_dynemb._src.files.integrity import segment_path
 from processes import run_job
 from publishing.publish_in_processes import IDS as COUNTED_IDS
 from publishing.publish_in_processes import SHARDINGS, counts_at
-from publishing.test_publisher import IDS, Training, tables
+from publishing.training import IDS, Training, tables
 
 torch = pytest.importorskip("torch")
 TORCH = Path(__file__).resolve().parents[2] / "jax_dynemb_torch/src"

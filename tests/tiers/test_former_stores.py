@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows below a table move from the stores of another number of processes.
 
-Here one process takes over the store of one, which is told that it is of others.
-test_checkpoints_of_processes moves them between real processes.
+Here one process restores its own checkpoint as if other processes had saved it.
+test_checkpoints_of_processes moves rows between real processes.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from walks import BELOW, PLAIN, Walk, cold_batches, rows_in, rows_of
 
 @pytest.fixture
 def walk(tmp_path, monkeypatch):
-    """A walk whose checkpoint says that other processes saved it."""
+    """Returns a run whose checkpoint is restored as one of other processes."""
     walk, batches = Walk(jde.stores.Memory(PLAIN)), cold_batches(1, 60)
     with walk.feed(batches) as feed:
         walk.run(feed, batches)

@@ -44,7 +44,7 @@ class Layout:
       ranks: bags of each key on each rank, where strides may differ; else None.
       inverse_keys: the keys of the rows of ``inverse_indices``; None without them.
       compact: entries of all keys lie one after the other, wherever data says.
-      misfit: why no bag of it can be read; None of a tensor whose parts fit.
+      misfit: the error of what reads a bag; None if lengths, weights and strides fit.
     """
 
     keys: tuple[str, ...]

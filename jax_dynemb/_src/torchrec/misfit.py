@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""A KeyedJaggedTensor whose parts contradict each other: made, shown, never looked up.
+"""KeyedJaggedTensors whose lengths, weights or strides do not fit their values.
 
-TorchRec's constructor takes anything, and its validator or a kernel finds out. So a
-tensor that does not fit is made here too, with what was given. It can be compared,
-moved, concatenated and validated. But what reads a bag of it raises a sentence on what
-does not fit, because a row could be that of another key.
+TorchRec's constructor takes them, and its validator or a kernel raises later. So the
+constructor here stores what was given. Such a tensor can be shown, compared, moved and
+concatenated. But what reads a bag of it raises an error, because an entry could be read
+as one of another key.
 """
 
 from __future__ import annotations

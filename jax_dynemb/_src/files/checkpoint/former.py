@@ -151,7 +151,7 @@ def _logs(node: TableNode, then: int, tag: str) -> list[Callable[[], Log]]:
 
 
 def _moved(former: Store, store: Store, node: TableNode, saved: Saved) -> int:
-    """Copies the rows of own keys, some at a time; returns how many."""
+    """Copies the rows of the keys that this process owns; returns how many."""
     keys, count = former.keys(), 0
     for begin in range(0, len(keys), _AT_ONCE):
         some = keys[begin : begin + _AT_ONCE]
@@ -168,7 +168,7 @@ def _moved(former: Store, store: Store, node: TableNode, saved: Saved) -> int:
 
 
 def owned(coll: Tables, table: str, keys: np.ndarray) -> np.ndarray:
-    """Finds the keys whose rows belong on devices of this process.
+    """Selects the keys that shards on devices of this process own.
 
     Args:
       coll: the tables.

@@ -3,10 +3,10 @@
 """Whether the loops of a step may be part of a CUDA graph.
 
 In a step of row-wise tables between GPUs that read each other's memory there are loops
-which seldom do anything. The host waits for the device at each of them, unless XLA
-records them. But XLA of jaxlib 0.11 reads a condition that computes nothing before the
-operands of the loop are known, and does not record loops by itself. So a program with
-loops of others is left as it is.
+which seldom run. The host waits for the device at each of them, unless XLA records
+them. By default XLA of jaxlib 0.11 records none. If it does, a condition that only
+returns an operand of its loop is read before the operand is computed. So loops are
+recorded only where all of them are those of this library.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import jax
 from jax.extend import core
 
-# Of jax: those on whose GPUs recorded loops were run.
+# The version of JAX with which recorded loops were tested on GPUs.
 _TRIED = (0, 11)
 _EXCHANGE = "dynemb_exchange"
 

@@ -159,8 +159,8 @@ def further_rounds(
             one(round_range, carry),
         )
 
-    # A number, since XLA records no condition that computes nothing behind the loop's
-    # operands: a CUDA graph would read it before it is known.
+    # The condition compares a number: in a CUDA graph XLA orders only what a condition
+    # computes behind the operands of the loop. A bool would be read too early.
     left = (~fits).astype(jnp.int32)
     loop = jax.lax.while_loop(lambda loop: loop[1] > 0, body, (begin, left, carry))
     return loop[0], loop[2]
