@@ -97,6 +97,15 @@ struct GivenOrder {
   int32_t const* positions = nullptr;  // [num_ids] in order
 };
 
+// Names the GPUs of one process that get the results of a call: the groups of rows of a result are
+// theirs, in order of rank. Without devices they stay here, as on a CPU always.
+struct PeerDevices {
+  int64_t const* devices = nullptr;  // ordinals, on the host: groups of `shards` side by side
+  int64_t num_devices = 0;
+  int64_t shards = 0;
+  int32_t const* rank = nullptr;  // of this one among the shards
+};
+
 // Describes sums of the gradients of each live row, without an update. A table without an index is
 // one of groups: its slots are compared with their number, and belong to no id.
 struct ReduceArgs {
@@ -106,6 +115,7 @@ struct ReduceArgs {
   int32_t joins_lookups;     // see UpdateArgs
   GivenOrder order;          // a CPU does not need it
   Stamp const* stamps;       // [num_tables], of the lookup; or null
+  PeerDevices peers;         // of sums that have a place each
   RowSums sums[kMaxTables];  //
   TableRef tables[kMaxTables];
   FeatureRef features[kMaxFeatures];
@@ -197,6 +207,7 @@ struct RouteArgs {
   int32_t* unique_of;  // [num_ids] the number of each id; num_ids for padding
   int32_t* first;      // [num_ids] where each distinct id first occurs; num_ids past the last one
   int32_t* starts;  // [num_segments + 1] the first number of each segment, and how many there are
+  int32_t* order;   // [num_ids] positions by part, number and position, padding last; or null
 };
 
 // Holds the distinct numbers of a batch of a tensor train; see core/distinct.h.

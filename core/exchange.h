@@ -30,6 +30,36 @@ struct Piece {
   uint32_t first_chunk;  // counted over all pieces, of one device
 };
 
+// An exchange that puts rows into their places: sizes of a call.
+constexpr int kMostPlacedArrays = 8;
+constexpr int kMostPlacedTables = 128;
+constexpr int kMostSpans = 256;
+
+// Says where the rows of a table lie in each part of an array.
+struct PlacedTable {
+  int64_t begin;      // in the part, in bytes
+  int32_t row_bytes;  //
+  int32_t room;       // rows
+  int32_t array;      // its number
+};
+
+// Describes positions of a batch, up to those of the next span, whose rows lie side by side.
+struct PlacedSpan {
+  char* rows;
+  uint32_t begin;  // the first position
+  int32_t table;   // of them all
+};
+
+// Fields of both as Python writes them.
+enum PlacedTableField : int32_t {
+  kPlacedArray,
+  kPlacedBegin,
+  kPlacedRowBytes,
+  kPlacedRoom,
+  kNumPlacedTableFields
+};
+enum SpanField : int32_t { kSpanBegin, kSpanTable, kSpanResult, kSpanRow, kNumSpanFields };
+
 // Fields of a piece as Python writes them.
 enum PieceField : int32_t {
   kPieceArray,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
+from jax_dynemb._src import ops
 from jax_dynemb._src.engines.hash import links
 from jax_dynemb._src.engines.hash.layouts import mesh_axes, peers, placement
 
@@ -23,6 +24,8 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
     for module in (mesh_axes, placement):
         patch.setattr(module, "peers_of", _peers_of)
     patch.setattr(links.Links, "exchange", _exchange)
+    patch.setattr(links.Links, "place_rows", _place_rows)
+    patch.setattr(links.Links, "sum_rows", _sum_rows)
 
 
 def _peers_of(mesh, axes, transport):
@@ -51,6 +54,54 @@ def _exchange(self, arrays, pieces, live=None):
         garbage = jnp.full_like(part, _GARBAGE[kind])
         result.append(jnp.where(mask, part, garbage).reshape(array.shape))
     return result
+
+
+def _place_rows(self, arrays, ids, placed):
+    """Stands for ``Links.place_rows``: a row for each position, one after the other."""
+    arrived = [
+        jax.lax.all_to_all(x.reshape(self.shards, -1), self.axes, 0, 0, tiled=True)
+        for x in arrays
+    ]
+    result = [jnp.full(x.shape, _GARBAGE["float"], x.dtype) for x in placed.results]
+    ends = [*(span.begin for span in placed.spans[1:]), ids.number.shape[0]]
+    for span, end in zip(placed.spans, ends, strict=True):
+        table = placed.tables[span.table]
+        part = arrived[table.array]
+        width = part.dtype.itemsize
+        first, dim = table.begin // width, table.row_bytes // width
+        rows = part[:, first : first + table.room * dim]
+        rows = rows.reshape(self.shards, table.room, dim)
+        order = jnp.sort(ids.order)[span.begin : end]  # each position is in it
+        number = ids.number[order][:, None]
+        begin, past = ids.begin[span.table][None], ids.end[span.table][None]
+        own = (number >= begin) & (number < past) & (number - begin < table.room)
+        owner = own.argmax(1)
+        row = rows[owner, (number[:, 0] - begin[0, owner]) % table.room]
+        row = jnp.where(own.any(1)[:, None], row, 0)
+        target, at = result[span.result], slice(span.row, span.row + end - span.begin)
+        result[span.result] = target.at[at].set(row)
+    return result
+
+
+def _sum_rows(self, tables, groups, features, views):
+    """Stands for ``Links.sum_rows``: places without a sum are garbage."""
+    sums = ops.sum_rows(tables, groups, features, views)
+    masks = {view.array: jnp.zeros(view.size, bool) for view in views}
+    for t, view in enumerate(views):
+        dim, rooms = tables[t].dim, groups[t] // self.shards
+        slots = [f.slots for f in features if f.layout.table == tables[t].name]
+        slot = jnp.concatenate([*slots, jnp.full(1, -1, jnp.int32)])[:, None]
+        at = slot // rooms * view.stride + view.offset + slot % rooms * dim
+        at = jnp.where(slot >= 0, at + jnp.arange(dim)[None], view.size)
+        masks[view.array] = masks[view.array].at[at].set(True, mode="drop")
+    wholes = {view.array: x for view, x in zip(views, sums, strict=True)}
+    arrived = {}
+    for number, whole in wholes.items():
+        own = jnp.where(masks[number], whole, jnp.asarray(np.nan, whole.dtype))
+        own = own.reshape(self.shards, -1)
+        own = jax.lax.all_to_all(own, self.axes, 0, 0, tiled=True)
+        arrived[number] = own.reshape(whole.shape)
+    return [arrived[view.array] for view in views]
 
 
 def _mask(pieces, width, itemsize, counts, shards):

@@ -43,6 +43,7 @@ nb::dict handler_capsules() {
   add("dynemb_end_swap", end_swap);
 #ifdef DYNEMB_CUDA
   add("dynemb_exchange", exchange);
+  add("dynemb_place_rows", place_rows);
 #else
   add("dynemb_repeat_row", repeat_row);
   add("dynemb_run_swap", run_swap);
@@ -195,13 +196,19 @@ nb::dict constants() {
   result["piece_fields"] = names("array", "begin", "row_bytes", "room", "counter");
   result["most_peers"] = kMostPeers;
   result["most_exchanged"] = kMostExchanged;
+  result["most_placed_arrays"] = kMostPlacedArrays;
+  result["most_placed_tables"] = kMostPlacedTables;
+  result["most_spans"] = kMostSpans;
   result["most_pieces"] = kMostPieces;
+  result["placed_table_fields"] = names("array", "begin", "row_bytes", "room");
+  result["span_fields"] = names("begin", "table", "result", "row");
   result["part_fields"] =
       names("size", "first", "owners", "hash_seed", "num_buckets", "local_buckets");
   static_assert(kAncestors == 27 && kNumCounters == 61 && kNumHyperParameters == 5 &&
                     kNumTableFields == 26 && kNumTierCounters == 10 && kNumFeatureFields == 10 &&
                     kNumSumsFields == 7 && kNumPartFields == 6 && kNumPackedFields == 3 &&
-                    kNumPieceFields == 5 && static_cast<int>(RowCode::kNumCodes) == 3,
+                    kNumPieceFields == 5 && kNumPlacedTableFields == 4 && kNumSpanFields == 4 &&
+                    static_cast<int>(RowCode::kNumCodes) == 3,
                 "a list above and its enumeration must have the same length");
   return result;
 }

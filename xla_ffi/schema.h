@@ -117,6 +117,9 @@ enum PartField : int32_t {
 //   update_any, reduce  as update
 //   sum_rows  as update, without ids; slots are the numbers of groups. If attribute "ordered" is 1,
 //             there is one feature, and then: ranks, positions (the slots in order)
+//   peer_sums as sum_rows, on GPUs; then: rank. Groups go to the peers of core/args.h, as
+//   attributes
+//             "devices" and "shards" name them
 // Ids, and slots, of features may lie one after the other in an array that they share:
 // kFeatureHasUses says how many are a feature's. Each of the two arrays comes with the first
 // feature that has some. Other features have arrays of their own.
@@ -125,6 +128,7 @@ enum PartField : int32_t {
 //   in: rule, [norms]   out: bins of count_rule, removed of erase_rule
 // decay   in: factor
 // route knows neither tables nor features.  in: ids   out: unique_of, first, starts
+//   ordered_route  likewise, and then: positions, in the order of the numbers
 // offsets neither; its attribute "capacity" is how many ids there are.
 //   in: lengths   out: offsets, malformed
 // Nor does distinct, with attributes "limit" and "suffixes".

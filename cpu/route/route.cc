@@ -133,6 +133,14 @@ void number_part(RouteArgs const& args, PartRun const& run) {
   std::fill(args.starts + segment, args.starts + run.starts.end, number + 1);
 }
 
+void write_order(RouteArgs const& args, PartRun const& run) {
+  auto* next = args.order + run.begin;
+  for (int64_t i = 0; i < run.num_entries; ++i) *next++ = run.entries[i].position;
+  for (auto i = run.begin; i < run.begin + run.part.size; ++i) {
+    if (is_padding(args.ids[i])) *next++ = static_cast<int32_t>(i);
+  }
+}
+
 }  // namespace
 
 void route(RouteArgs const& args, ThreadPool const& pool) {
@@ -153,7 +161,10 @@ void route(RouteArgs const& args, ThreadPool const& pool) {
     run.first_number = total;
     total += run.num_distinct;
   }
-  for_each_chunk(pool, num_runs, [&](int64_t r) { number_part(args, runs[size_t(r)]); });
+  for_each_chunk(pool, num_runs, [&](int64_t r) {
+    number_part(args, runs[size_t(r)]);
+    if (args.order != nullptr) write_order(args, runs[size_t(r)]);
+  });
   std::fill(args.first + total, args.first + args.num_ids, static_cast<int32_t>(args.num_ids));
   if (runs.empty()) std::fill_n(args.starts, args.num_segments + 1, 0);
 }

@@ -1,12 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/exchange/exchange.cu: two kernels. One block tells all peers where this GPU's arrays are,
-// and waits for their letters. Then many blocks read what is for this GPU. The last of them to end
-// tells the peers so and waits for them: what comes next may overwrite the arrays.
+// cuda/exchange/exchange.cu: many blocks read what is for this GPU (cuda/exchange/round.cuh).
 #include "cuda/exchange/launch.h"
-#include "cuda/exchange/mailbox.cuh"
 #include "cuda/exchange/peer_group.h"
+#include "cuda/exchange/round.cuh"
 #include "cuda/grid/host.h"
 
 namespace dynemb::cuda {
@@ -15,37 +13,6 @@ namespace {
 constexpr int kBlocksOfMultiprocessor = 3;
 constexpr int kInFlight = 4;  // units that a thread reads before it writes
 static_assert(kChunkBytes == int64_t{16} * kThreads * kInFlight, "a chunk is one turn of a block");
-
-struct ArriveCall {
-  PeersRef peers;
-  Letter letter;
-  int32_t num_arrays;
-  int32_t const* rank;
-};
-
-__global__ void __launch_bounds__(kMostExchanged)
-    dynemb_arrive_kernel(__grid_constant__ ArriveCall const call) {
-  __shared__ uint32_t round;
-  auto const& peers = call.peers;
-  auto* const mine = peers.boxes[peers.me];
-  auto const thread = static_cast<int>(threadIdx.x);
-  if (thread == 0) round = ++mine->round;
-  __syncthreads();
-  if (*call.rank != peers.me) give_up(peers, kOtherRank, *call.rank, round);
-  for (int peer = 0; peer < peers.shards; ++peer) {
-    auto& letter = peers.boxes[peer]->letters[peers.me];
-    if (thread < call.num_arrays) letter.arrays[thread] = call.letter.arrays[thread];
-    if (thread == 0) letter.counters = call.letter.counters, letter.program = call.letter.program;
-  }
-  __threadfence_system();
-  __syncthreads();
-  if (thread >= peers.shards) return;
-  raise_flag(&peers.boxes[thread]->arrived[peers.me], round);
-  wait_for_flag(peers, &mine->arrived[thread], thread, round);
-  if (__ldcv(&mine->letters[thread].program) != call.letter.program) {
-    give_up(peers, kOtherProgram, thread, round);
-  }
-}
 
 // A call as the kernel sees it, in two sizes, because the host copies all of it.
 template <int kArrays, int kPieces>
@@ -146,45 +113,19 @@ __device__ __forceinline__ void copy_chunk(Call const& call, SharedCounts<Call> 
              piece.unit);
 }
 
-// Says to all peers that their arrays are read, and waits until they say the same.
-__device__ __forceinline__ void leave(PeersRef const& peers) {
-  auto* const mine = peers.boxes[peers.me];
-  auto const thread = static_cast<int>(threadIdx.x);
-  if (thread == 0) mine->finished = 0;  // for the next round
-  if (thread >= peers.shards) return;
-  auto const round = mine->round;
-  raise_flag(&peers.boxes[thread]->read[peers.me], round);
-  wait_for_flag(peers, &mine->read[thread], thread, round);
-}
-
 // Consecutive chunks are those of different senders, and every GPU begins with itself: else all
 // would read from the same one at once, and a third of the links' speed would be lost.
 template <class Call>
 __global__ void __launch_bounds__(kThreads) dynemb_copy_kernel(__grid_constant__ Call const call) {
   __shared__ SharedCounts<Call> shared;
-  __shared__ bool is_last;
   auto const& peers = call.peers;
   auto const shards = static_cast<uint32_t>(peers.shards);
   read_counts(call, &shared);
   for (auto turn = blockIdx.x; turn < call.num_chunks * shards; turn += gridDim.x) {
     copy_chunk(call, shared, turn / shards, static_cast<int>((turn + peers.me) % shards));
   }
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    is_last = atomicAdd(&peers.boxes[peers.me]->finished, 1u) == gridDim.x - 1;
-  }
-  __syncthreads();
-  if (is_last) leave(peers);
+  leave_with_last_block(peers);
 }
-
-// FNV-1a over what all devices must agree on.
-struct ProgramHash {
-  uint32_t value = 2166136261u;
-  void add(int64_t number) {
-    for (int i = 0; i < 8; ++i, number >>= 8) value = (value ^ (number & 0xff)) * 16777619u;
-  }
-};
 
 uint32_t program_of(ExchangeCall const& call) {
   ProgramHash hash;
@@ -236,13 +177,8 @@ cudaError_t exchange(ExchangeCall& call, cudaStream_t stream) {
     return cudaErrorInvalidDevice;
   }
   auto const chunks = number_chunks(&call);
-  ArriveCall arrive{peers, {}, call.num_arrays, call.rank};
-  for (int32_t i = 0; i < call.num_arrays; ++i) {
-    arrive.letter.arrays[i] = reinterpret_cast<uint64_t>(call.sent[i]);
-  }
-  arrive.letter.counters = reinterpret_cast<uint64_t>(call.counters);
-  arrive.letter.program = program_of(call);
-  DYNEMB_CUDA_TRY(launch(dynemb_arrive_kernel, 1, stream, arrive, 0, kMostExchanged));
+  Letter const letter = letter_of(call.sent, call.num_arrays, call.counters, program_of(call));
+  DYNEMB_CUDA_TRY(arrive(peers, letter, call.num_arrays, call.rank, stream));
   auto const is_small =
       call.num_arrays <= SmallCall::most_arrays && call.num_pieces <= SmallCall::most_pieces;
   return is_small ? launch_copy<SmallCall>(call, peers, chunks, stream)

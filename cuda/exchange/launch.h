@@ -37,4 +37,27 @@ struct ExchangeCall {
 // cudaErrorInvalidDevice: the device is in no prepared group.
 cudaError_t exchange(ExchangeCall& call, cudaStream_t stream);
 
+struct PlaceRowsCall {
+  int64_t const* devices;  // as in ExchangeCall
+  int64_t num_devices;
+  int64_t shards;
+  int32_t num_arrays;
+  int32_t num_tables;
+  int32_t num_spans;
+  void const* sent[kMostPlacedArrays];
+  int64_t part_bytes[kMostPlacedArrays];
+  int32_t const* rank;
+  int64_t num_ids;
+  int32_t const* order;      // [num_ids] positions, those of one number side by side
+  int32_t const* unique_of;  // [num_ids] the number of each position
+  int32_t const* begin;      // [num_tables, shards] the numbers that each owner has rows of,
+  int32_t const* end;        // in places from 0 on
+  PlacedTable tables[kMostPlacedTables];
+  PlacedSpan spans[kMostSpans];
+};
+
+// Reads rows where their owners have them, each once for all neighbours in the order, and writes
+// them to the places of their positions; zeros where a position has no row.
+cudaError_t place_rows(PlaceRowsCall const& call, cudaStream_t stream);
+
 }  // namespace dynemb::cuda

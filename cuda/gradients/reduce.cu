@@ -3,6 +3,8 @@
 
 // cuda/gradients/reduce.cu: gradients are summed row by row, and the sums are returned.
 #include "core/slot.h"
+#include "cuda/exchange/peer_group.h"
+#include "cuda/exchange/round.cuh"
 #include "cuda/gradients/given_order.cuh"
 #include "cuda/gradients/order.cuh"
 #include "cuda/gradients/ordered_sums.cuh"
@@ -53,6 +55,8 @@ struct ReduceRows {
   CallView view;
   RowSums const* targets;
   int64_t const* first_of_feature;
+  Letter const* letters;  // of the GPUs that get the sums; or null
+  int32_t me;             // this GPU's rank among them
 
   struct Loaded {};
 
@@ -84,8 +88,15 @@ struct ReduceRows {
     auto const index = index_of(row);
     auto const dim = row.table.dim;
     auto const format = AnyFormat{target.row_type, moves_vectors(target.rows, dim)};
-    auto const offset = row_offset(target.places, index, dim);
-    store_quad(format, element_pointer(format, target.rows, offset), column, dim, sum);
+    auto* rows = target.rows;
+    auto from = index;
+    if (letters != nullptr) {  // there, the group of this GPU is meant
+      auto const owner = quotient(index, target.places.group);
+      rows = reinterpret_cast<void*>(letters[owner].arrays[row.table_index]);
+      from += (me - owner) * target.places.group;
+    }
+    auto const offset = row_offset(target.places, from, dim);
+    store_quad(format, element_pointer(format, rows, offset), column, dim, sum);
     if (column == 0 && target.unique_slots != nullptr) target.unique_slots[index] = row.slot;
   }
 };
@@ -137,13 +148,38 @@ cudaError_t clear(ReduceArgs const& args, ClearCall const& call, cudaStream_t st
   return cudaGetLastError();
 }
 
+// Tells the peers where their sums go, table by table, and waits until they have room for those.
+cudaError_t arrive_at_peers(ReduceArgs const& args, PeersRef const& peers, cudaStream_t stream) {
+  void const* rows[kMaxTables];
+  ProgramHash hash;
+  for (int32_t t = 0; t < args.num_tables; ++t) {
+    auto const& sums = args.sums[t];
+    rows[t] = sums.rows;
+    for (auto const number : {sums.capacity, sums.places.group, sums.places.stride}) {
+      hash.add(static_cast<int64_t>(number));
+    }
+  }
+  auto const letter = letter_of(rows, args.num_tables, nullptr, hash.value);
+  return arrive(peers, letter, args.num_tables, args.peers.rank, stream);
+}
+
+template <class SortKey>
+cudaError_t launch_sums_of(ReduceArgs const& args, PiecesCall<SortKey, ReduceRows> const& call,
+                           cudaStream_t stream) {
+  if (call.sorted.num_items == 0) return cudaSuccess;
+  if (has_gradients<FloatVectors>(args)) return launch_sums<FloatFormats>(call, stream);
+  return launch_sums<AnyFormats>(call, stream);
+}
+
 template <class Size, class SortKey>
 cudaError_t run(ReduceArgs const& args, ReduceScratch<SortKey> const& scratch,
-                cudaStream_t stream) {
+                PeersRef const* peers, cudaStream_t stream) {
   BeginReduce begin{args.counts_step, args.stamps, {}, scratch.targets, scratch.first_of_feature};
   std::copy_n(args.sums, args.num_tables, begin.given);
   auto const zeros = Zeros{scratch.long_runs.arrived, scratch.long_runs.num_rows};
-  auto const sink = ReduceRows{scratch.view, scratch.targets, scratch.first_of_feature};
+  auto const* const letters = peers == nullptr ? nullptr : peers->boxes[peers->me]->letters;
+  auto const sink = ReduceRows{scratch.view, scratch.targets, scratch.first_of_feature, letters,
+                               peers == nullptr ? 0 : peers->me};
   PiecesCall<SortKey, ReduceRows> call{
       scratch.view, {}, scratch.long_runs, args.counts_step != 0, sink};
   auto const is_given = args.order.slots != nullptr && scratch.order.num_items > 0;
@@ -152,9 +188,10 @@ cudaError_t run(ReduceArgs const& args, ReduceScratch<SortKey> const& scratch,
                            : order_gradients<Size>(args, scratch.view, begin, scratch.order, zeros,
                                                    &call.sorted, stream));
   DYNEMB_CUDA_TRY(clear(args, {scratch.view.tables, scratch.targets}, stream));
-  if (scratch.order.num_items == 0) return cudaSuccess;
-  if (has_gradients<FloatVectors>(args)) return launch_sums<FloatFormats>(call, stream);
-  return launch_sums<AnyFormats>(call, stream);
+  if (peers == nullptr) return launch_sums_of(args, call, stream);
+  DYNEMB_CUDA_TRY(arrive_at_peers(args, *peers, stream));
+  DYNEMB_CUDA_TRY(launch_sums_of(args, call, stream));
+  return leave_round(*peers, stream);
 }
 
 }  // namespace
@@ -169,6 +206,12 @@ size_t reduce_scratch_bytes(ReduceArgs const& args) {
 
 cudaError_t reduce(ReduceArgs const& args, void* memory, cudaStream_t stream) {
   if (!is_countable(args)) return cudaErrorInvalidValue;
+  PeersRef peers{};
+  auto const& given = args.peers;
+  auto const has_peers = given.num_devices > 0;
+  if (has_peers && !find_peers(given.devices, given.num_devices, given.shards, &peers)) {
+    return cudaErrorInvalidDevice;
+  }
   return with_sort_key(args, [&](auto key) {
     using SortKey = decltype(key);
     Scratch pieces(memory);
@@ -178,7 +221,7 @@ cudaError_t reduce(ReduceArgs const& args, void* memory, cudaStream_t stream) {
       return ordered_sums(args, long_runs.partial, stream);
     }
     return with_call_size(args.num_tables, args.num_features, [&](auto size) {
-      return run<decltype(size), SortKey>(args, scratch, stream);
+      return run<decltype(size), SortKey>(args, scratch, has_peers ? &peers : nullptr, stream);
     });
   });
 }

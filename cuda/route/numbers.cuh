@@ -24,6 +24,7 @@ struct NumbersCall {
   int32_t* unique_of;
   int32_t* first;
   int32_t* starts;
+  int32_t* order;  // or null
   RouteSegments segments;
   GroupPart parts[kMaxTables];
 };
@@ -65,6 +66,7 @@ struct Numberer {
     auto const last = static_cast<uint32_t>(call.num_ids) - 1;
     auto const number = static_cast<int32_t>(before) - (is_first ? 0 : 1);
     call.unique_of[item] = is_live ? number : call.num_ids;
+    if (call.order != nullptr) call.order[place] = static_cast<int32_t>(item);
     call.first[is_first ? before : last - (place - before)] =
         is_first ? static_cast<int32_t>(item) : call.num_ids;
   }

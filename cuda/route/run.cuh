@@ -69,6 +69,7 @@ cudaError_t number(RouteArgs const& args, RouteScratch const& scratch, RouteGrou
                       args.unique_of,
                       args.first,
                       args.starts,
+                      args.order,
                       group.segments,
                       {}};
   std::copy_n(group.parts, group.segments.count, numbers.parts);

@@ -41,7 +41,7 @@ NO_GRAD = (
     "residual, d_rows). Gradients of weights are those of coll.weight_gradients."
 )
 # Calls that read no table; tensor trains use them.
-_WITHOUT_TABLES = ("distinct", "pair_rows", "pair_gradients", "sum_rows")
+_WITHOUT_TABLES = ("distinct", "pair_rows", "pair_gradients", "sum_rows", "peer_sums")
 NO_VMAP_OF_ROWS = (
     "{op} under jax.vmap is not supported. Give the ids a leading axis instead; "
     "lookups take ids of any shape. jax.jacrev and jax.hessian use vmap too: take "

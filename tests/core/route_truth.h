@@ -48,15 +48,17 @@ struct RouteBatch {
 };
 
 struct RouteResult {
-  std::vector<int32_t> unique_of, first, starts;
+  std::vector<int32_t> unique_of, first, starts, order;
 
   explicit RouteResult(RouteBatch const& batch)
       : unique_of(batch.ids.size(), -7),
         first(batch.ids.size(), -7),
-        starts(size_t(batch.num_segments) + 1, -7) {}
+        starts(size_t(batch.num_segments) + 1, -7),
+        order(batch.ids.size(), -7) {}
 
   bool operator==(RouteResult const& other) const {
-    return unique_of == other.unique_of && first == other.first && starts == other.starts;
+    return unique_of == other.unique_of && first == other.first && starts == other.starts &&
+           order == other.order;
   }
 };
 
@@ -68,7 +70,8 @@ inline RouteArgs args_of(RouteBatch const& batch, RouteResult& result) {
           batch.num_segments,
           result.unique_of.data(),
           result.first.data(),
-          result.starts.data()};
+          result.starts.data(),
+          result.order.data()};
 }
 
 // Where an owner's range of hashes begins: 2^64 * bucket / buckets, rounded up.
@@ -85,12 +88,14 @@ inline RouteResult true_route(RouteBatch const& batch) {
   std::fill(result.first.begin(), result.first.end(), n);
   std::vector<int32_t> sizes(size_t(batch.num_segments), 0);
   int32_t number = 0, position = 0;
+  auto next = result.order.begin();
   for (auto const& part : batch.parts) {
     std::map<uint64_t, std::vector<int32_t>> positions;  // by hash
+    std::vector<int32_t> padding;
     for (int64_t i = 0; i < part.size; ++i, ++position) {
       auto const id = batch.ids[size_t(position)];
       result.unique_of[size_t(position)] = n;
-      if (id != ~Key{0}) positions[hash_key(id, part.hash)].push_back(position);
+      (id == ~Key{0} ? padding : positions[hash_key(id, part.hash)]).push_back(position);
     }
     for (auto const& [hash, where] : positions) {
       // The last whose range of hashes begins before.
@@ -99,8 +104,10 @@ inline RouteResult true_route(RouteBatch const& batch) {
       ++sizes[size_t(part.first_segment + owner)];
       result.first[size_t(number)] = where.front();
       for (auto const p : where) result.unique_of[size_t(p)] = number;
+      next = std::copy(where.begin(), where.end(), next);
       ++number;
     }
+    next = std::copy(padding.begin(), padding.end(), next);
   }
   int32_t start = 0;
   for (size_t s = 0; s < sizes.size(); ++s) {

@@ -30,6 +30,7 @@ std::map<std::string, Maker> const& makers() {
       {"decay", make_decay},
       {"export_batch", make_export},
       {"route", make_route},
+      {"ordered_route", make_ordered_route},
       {"offsets", make_offsets},
       {"distinct", make_distinct},
       {"pair_rows", make_pair_rows},

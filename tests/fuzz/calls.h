@@ -30,6 +30,7 @@ Call make_rule(World& world, Random& random, bool erases);
 Call make_decay(World& world, Random& random);
 Call make_export(World& world, Random& random);
 Call make_route(World& world, Random& random);
+Call make_ordered_route(World& world, Random& random);
 Call make_offsets(World& world, Random& random);
 Call make_pair_rows(World& world, Random& random);
 Call make_pair_gradients(World& world, Random& random);

@@ -8,7 +8,9 @@
 
 namespace dynemb::fuzz {
 
-Call make_route(World&, Random& random) {
+namespace {
+
+Call make_any_route(Random& random, bool is_ordered) {
   Call call;
   Attribute parts{"parts", true, {}, {}, false};
   int64_t n = 0, segment = 0;
@@ -30,9 +32,16 @@ Call make_route(World&, Random& random) {
   }
   auto const unique_of = call.result(kS32, {n}), first = call.result(kS32, {n});
   auto const starts = call.result(kS32, {segment + 1});
+  auto const order = is_ordered ? call.result(kS32, {n}) : starts;
   call.attributes = {parts};
   finish(call);
-  call.check = [parts, ids, unique_of, first, starts, n, segment] {
+  call.check = [parts, ids, unique_of, first, starts, n, segment, order, is_ordered] {
+    for (int64_t i = 1; is_ordered && i < n; ++i) {
+      auto const* const positions = order.data<int32_t>() + i;
+      auto const* const numbers = unique_of.data<int32_t>();
+      auto const is_padding = numbers[positions[-1]] == n;
+      expect(is_padding || numbers[positions[-1]] <= numbers[positions[0]], "an order");
+    }
     std::map<std::pair<size_t, uint64_t>, int32_t> number;
     size_t part = 0;
     int64_t end = parts.integers.empty() ? 0 : parts.integers[0];
@@ -53,6 +62,12 @@ Call make_route(World&, Random& random) {
   };
   return call;
 }
+
+}  // namespace
+
+Call make_route(World&, Random& random) { return make_any_route(random, false); }
+
+Call make_ordered_route(World&, Random& random) { return make_any_route(random, true); }
 
 Call make_offsets(World&, Random& random) {
   Call call;

@@ -65,7 +65,7 @@ char const* read_pieces(IntAttr numbers, int64_t num_counters, cuda::ExchangeCal
 
 ffi::Error run(backend::Context context, ffi::RemainingArgs operands, ffi::RemainingRets results,
                IntAttr devices, int64_t shards, IntAttr pieces, bool counted_by_sender) {
-  if (shards < 1 || shards > kMostPeers || devices.size() % static_cast<size_t>(shards) != 0) {
+  if (!are_groups(devices, shards)) {
     return ffi::Error::InvalidArgument("exchange: devices must be groups of up to 8");
   }
   cuda::ExchangeCall call{};
@@ -85,17 +85,26 @@ ffi::Error run(backend::Context context, ffi::RemainingArgs operands, ffi::Remai
     problem = read_pieces(pieces, static_cast<int64_t>(counters->element_count()), &call);
   }
   if (problem != nullptr) return ffi::Error::InvalidArgument(std::string("exchange: ") + problem);
-  auto const error = cuda::exchange(call, context.stream);
-  if (error == cudaSuccess) return ffi::Error::Success();
-  if (error == cudaErrorInvalidDevice) {
-    return ffi::Error::InvalidArgument(
-        "exchange: this GPU is in no group that was prepared; the program was traced for other "
-        "devices than those it runs on. Trace it again for this mesh.");
-  }
-  return ffi::Error::Internal(std::string("exchange: ") + cudaGetErrorString(error));
+  return error_of_peers("exchange", cuda::exchange(call, context.stream));
 }
 
 }  // namespace
+
+bool are_groups(IntAttr devices, int64_t shards) {
+  return shards >= 1 && shards <= kMostPeers && devices.size() % static_cast<size_t>(shards) == 0;
+}
+
+ffi::Error error_of_peers(char const* name, cudaError_t error) {
+  if (error == cudaSuccess) return ffi::Error::Success();
+  auto const begin = std::string(name) + ": ";
+  if (error == cudaErrorInvalidDevice) {
+    return ffi::Error::InvalidArgument(
+        begin +
+        "this GPU is in no group that was prepared; the program was traced for other devices than "
+        "those it runs on. Trace it again for this mesh.");
+  }
+  return ffi::Error::Internal(begin + cudaGetErrorString(error));
+}
 
 XLA_FFI_Error* exchange(XLA_FFI_CallFrame* frame) {
   static auto* const handler = ffi::Ffi::Bind()

@@ -15,6 +15,9 @@ Registration update_registration();
 Registration update_any_registration();
 Registration reduce_registration();
 Registration sum_rows_registration();
+#ifdef DYNEMB_CUDA
+Registration peer_sums_registration();
+#endif
 Registration gather_registration();
 Registration scatter_registration();
 Registration erase_registration();
@@ -23,6 +26,7 @@ Registration erase_rule_registration();
 Registration decay_registration();
 Registration export_batch_registration();
 Registration route_registration();
+Registration ordered_route_registration();
 Registration offsets_registration();
 Registration distinct_registration();
 Registration pair_rows_registration();

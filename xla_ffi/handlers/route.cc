@@ -78,8 +78,19 @@ struct Route {
   }
 };
 
+// A call of its own, because programs that were exported before know the other one.
+struct OrderedRoute : Route {
+  static constexpr auto kTarget = "dynemb_ordered_route";
+
+  void read(BufferReader& reader, IntAttr attr) {
+    Route::read(reader, attr);
+    args.order = data<int32_t>(reader.next_ret(BufferRule::kPositions));
+  }
+};
+
 }  // namespace
 
 Registration route_registration() { return registration_of<Route>(); }
+Registration ordered_route_registration() { return registration_of<OrderedRoute>(); }
 
 }  // namespace dynemb

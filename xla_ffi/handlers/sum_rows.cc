@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // xla_ffi/handlers/sum_rows.cc: a reduction without a table.
+#include "core/exchange.h"
 #include "xla_ffi/handlers/feature_operation.h"
 #include "xla_ffi/handlers/registrations.h"
 
@@ -63,8 +64,40 @@ struct SumRows {
   }
 };
 
+#ifdef DYNEMB_CUDA
+// The groups of each shard go to that one.
+struct PeerSums : SumRows {
+  static constexpr auto kTarget = "dynemb_peer_sums";
+  static auto bind() {
+    return bind_features().Attr<IntAttr>("sums").Attr<IntAttr>("devices").Attr<int64_t>("shards");
+  }
+
+  void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features, IntAttr sums,
+            IntAttr devices, int64_t shards) {
+    SumRows::read(reader, attrs, features, sums, 0);
+    read_peers(reader, devices, shards);
+  }
+
+  void read_peers(BufferReader& reader, IntAttr devices, int64_t shards) {
+    auto const rank = reader.next_arg(BufferRule::kCount);
+    auto const are_groups =
+        shards >= 1 && shards <= kMostPeers && devices.size() % static_cast<size_t>(shards) == 0;
+    reader.expect(are_groups, "devices must be groups of up to 8");
+    for (int32_t t = 0; t < args.num_tables; ++t) {
+      auto const& sums = args.sums[t];
+      reader.expect(sums.capacity == shards * sums.places.group, "a peer has one group of rows");
+    }
+    args.peers = {devices.begin(), static_cast<int64_t>(devices.size()), shards,
+                  data<int32_t>(rank)};
+  }
+};
+#endif
+
 }  // namespace
 
+#ifdef DYNEMB_CUDA
+Registration peer_sums_registration() { return registration_of<PeerSums>(); }
+#endif
 Registration sum_rows_registration() { return registration_of<SumRows>(); }
 
 }  // namespace dynemb

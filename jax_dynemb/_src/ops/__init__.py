@@ -57,6 +57,11 @@ from jax_dynemb._src.ops.packed_rows import refuse_packed as refuse_packed
 from jax_dynemb._src.ops.pair_rows import may_be_half as may_be_half
 from jax_dynemb._src.ops.pair_rows import pair_gradients as pair_gradients
 from jax_dynemb._src.ops.pair_rows import pair_rows as pair_rows
+from jax_dynemb._src.ops.place_rows import Placed as Placed
+from jax_dynemb._src.ops.place_rows import PlacedIds as PlacedIds
+from jax_dynemb._src.ops.place_rows import PlacedTable as PlacedTable
+from jax_dynemb._src.ops.place_rows import Span as Span
+from jax_dynemb._src.ops.place_rows import place_rows as place_rows
 from jax_dynemb._src.ops.promote_beside import end_promotion as end_promotion
 from jax_dynemb._src.ops.removed import grown_log as grown_log
 from jax_dynemb._src.ops.removed import read_log as read_log
@@ -104,6 +109,8 @@ from jax_dynemb._src.ops.state import empty_index as empty_index
 from jax_dynemb._src.ops.state import empty_sketch as empty_sketch
 from jax_dynemb._src.ops.state import empty_state as empty_state
 from jax_dynemb._src.ops.state import states_of_rows as states_of_rows
+from jax_dynemb._src.ops.sum_rows import PeerSums as PeerSums
+from jax_dynemb._src.ops.sum_rows import is_one_call as is_one_call
 from jax_dynemb._src.ops.sum_rows import sum_bags as sum_bags
 from jax_dynemb._src.ops.sum_rows import sum_rows as sum_rows
 from jax_dynemb._src.ops.tier_records import gather_rows as gather_rows

@@ -28,19 +28,20 @@ class RouteTable(NamedTuple):
 
 
 def route(
-    ids: jax.Array, tables: Sequence[RouteTable], segments: int
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    ids: jax.Array, tables: Sequence[RouteTable], segments: int, ordered: bool = False
+) -> tuple[jax.Array, ...]:
     """Finds distinct ids of uint32[n, 2], tables in order of segments; -1 is padding.
 
     Returns int32[n], for each id the number of its distinct id, ``n`` for padding. Then
     int32[n], for each distinct id its first position, ``n`` past the last one. Then
-    int32[segments + 1], where each segment begins, and the last one ends.
+    int32[segments + 1], where each segment begins, and the last one ends. If
+    ``ordered``, int32[n]: the positions by table, number and position, padding last.
     """
     n = ids.shape[0]
     fields = _ffi.constants()["part_fields"]
     numbers = [getattr(table, field) for table in tables for field in fields]
     call = Call(
-        "route",
+        "ordered_route" if ordered else "route",
         (),
         [table.size for table in tables],
         parts=np.array(numbers, dtype=np.uint64).view(np.int64),
@@ -49,5 +50,6 @@ def route(
     call.result((n,), jnp.int32)
     call.result((n,), jnp.int32)
     call.result((segments + 1,), jnp.int32)
-    unique_of, first, starts = call.run()
-    return unique_of, first, starts
+    if ordered:
+        call.result((n,), jnp.int32)
+    return tuple(call.run())

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int32
 
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.ops.call import Call
@@ -28,6 +29,20 @@ from jax_dynemb._src.spec import TableSpec
 from jax_dynemb._src.table_sizes import buckets_for
 
 
+class PeerSums(NamedTuple):
+    """Names GPUs of one process that get sums.
+
+    Attributes:
+      devices: ordinals, groups of ``shards`` side by side.
+      shards: of a group.
+      rank: of this device among them.
+    """
+
+    devices: tuple[int, ...]
+    shards: int
+    rank: Int32[Array, ""]
+
+
 def sum_rows(
     tables: Sequence[TableSpec],
     groups: Sequence[int],
@@ -35,6 +50,7 @@ def sum_rows(
     views: RowViews = (),
     order: tuple[jax.Array, jax.Array] | None = None,
     dtype: Any = jnp.float32,
+    peers: PeerSums | None = None,
 ) -> list[jax.Array]:
     """Sums the rows of each group: dtype[groups, dim], or the array of its view.
 
@@ -43,7 +59,8 @@ def sum_rows(
     ``order`` of one feature, where it is known, saves a GPU the sort, and may change
     the order of sums: int32[n], its slots ascending, negative ones last; int32[n],
     their positions, ascending for equal slots. ``dtype``, of sums with their own array,
-    is float32, or has 16 bits, rounded to once.
+    is float32, or has 16 bits, rounded to once. With ``peers``, where ``is_one_call``,
+    the groups of each shard go there, and the result is what this one gets from all.
     """
     views, arrays = views or [None] * len(tables), RowBuffers()
     scratch = [
@@ -58,7 +75,8 @@ def sum_rows(
         used = [scratch[t] for t in some]
         of_batch = [features[f] for f in mine]
         sizes = [groups[t] for t in some]
-        call = _start(used, sizes, of_batch, views, some, arrays, order is not None)
+        rows = _sum_fields(used, sizes, [views[t] for t in some], arrays)
+        call = _start(used, of_batch, rows, order is not None, peers)
         there: set[int] = set()
         new = []
         for t in some:
@@ -70,6 +88,7 @@ def sum_rows(
                 new.append(t)
         add_gradients(call, of_batch, with_ids=False)
         call.operand(*(order or ()))
+        call.operand(None if peers is None else peers.rank.reshape(1))
         for t, array in zip(new, call.run(), strict=True):
             where = views[t]
             if where is None:
@@ -82,33 +101,40 @@ def sum_rows(
     ]
 
 
-def _start(
+def is_one_call(tables: Sequence[TableSpec], features: Sequence[str]) -> bool:
+    """Whether one call sums all of them; ``features`` are the names of their tables."""
+    return len(list(call_batches(tables, features))) == 1
+
+
+def _sum_fields(
     tables: Sequence[TableSpec],
     groups: Sequence[int],
-    features: Sequence[FeatureGradient],
     views: RowViews,
-    some: Sequence[int],
     arrays: RowBuffers,
+) -> list[dict[str, int]]:
+    return [
+        {"groups": size, "dim": table.dim} | where
+        for table, size, where in zip(tables, groups, arrays.fields(views), strict=True)
+    ]
+
+
+def _start(
+    tables: Sequence[TableSpec],
+    features: Sequence[FeatureGradient],
+    rows: Sequence[dict[str, int]],
     ordered: bool,
+    peers: PeerSums | None,
 ) -> Call:
     fields = _ffi.constants()["sums_fields"]
-    rows = [
-        {"groups": size, "dim": table.dim} | where
-        for table, size, where in zip(
-            tables, groups, arrays.fields([views[t] for t in some]), strict=True
-        )
-    ]
     sums = np.array([row[field] for row in rows for field in fields], dtype=np.int64)
     attribute = gradient_attribute(tables, features)
     num_ids = [f.layout.num_ids for f in features]
-    return Call(
-        "sum_rows",
-        tables,
-        num_ids,
-        features=attribute,
-        sums=sums,
-        ordered=np.int64(ordered),
-    )
+    of_call: dict[str, Any] = {"features": attribute, "sums": sums}
+    if peers is None:
+        return Call("sum_rows", tables, num_ids, **of_call, ordered=np.int64(ordered))
+    of_call["devices"] = np.array(peers.devices, np.int64)
+    of_call["shards"] = np.int64(peers.shards)
+    return Call("peer_sums", tables, num_ids, **of_call)
 
 
 def sum_bags(table: TableSpec, rows: jax.Array, offsets: jax.Array) -> jax.Array:

@@ -17,7 +17,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int32
 
-from jax_dynemb._src.ops import Piece, exchange
+from jax_dynemb._src.ops import (
+    FeatureGradient,
+    PeerSums,
+    Piece,
+    Placed,
+    PlacedIds,
+    RowView,
+    exchange,
+    place_rows,
+    sum_rows,
+)
+from jax_dynemb._src.spec import TableSpec
 
 
 class Live(NamedTuple):
@@ -100,6 +111,38 @@ class Links:
             devices=self.peers,
             counted_by_sender=live is not None and live.by_sender,
         )
+
+    def place_rows(
+        self, arrays: Sequence[jax.Array], ids: PlacedIds, placed: Placed
+    ) -> list[jax.Array]:
+        """Reads rows from GPUs that read each other's memory into their places."""
+        rank = jax.lax.axis_index(self.axes)
+        return place_rows(arrays, rank, ids, placed, devices=self.peers)
+
+    def sum_rows(
+        self,
+        tables: Sequence[TableSpec],
+        groups: Sequence[int],
+        features: Sequence[FeatureGradient],
+        views: Sequence[RowView],
+    ) -> list[jax.Array]:
+        """Writes sums where GPUs that read each other's memory need them.
+
+        A kernel that reads gradients from this GPU's memory writes them over the links
+        meanwhile. So the links work under the sums, and no copy follows.
+
+        Args:
+          tables: which fit into one call.
+          groups: of each table, equally many for each shard.
+          features: their slots are numbers of groups.
+          views: where sums lie in the arrays of all shards.
+
+        Returns:
+          Of each table, the array with what this device gets from all.
+        """
+        rank = jax.lax.axis_index(self.axes)
+        peers = PeerSums(self.peers, self.shards, rank)
+        return sum_rows(tables, groups, features, views, peers=peers)
 
 
 def _by_collectives(

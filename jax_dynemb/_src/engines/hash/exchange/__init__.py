@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges ids, rows, sums of bags and gradients between the devices of a mesh."""
 
+from jax_dynemb._src.engines.hash.exchange.arrived_rows import (
+    exchange_rows as exchange_rows,
+)
 from jax_dynemb._src.engines.hash.exchange.buffers import BufferField as BufferField
 from jax_dynemb._src.engines.hash.exchange.buffers import (
     ExchangeBuffers as ExchangeBuffers,
@@ -13,14 +16,12 @@ from jax_dynemb._src.engines.hash.exchange.device_batch import (
     DeviceBatch as DeviceBatch,
 )
 from jax_dynemb._src.engines.hash.exchange.device_batch import Input as Input
-from jax_dynemb._src.engines.hash.exchange.device_batch import add_rows as add_rows
 from jax_dynemb._src.engines.hash.exchange.device_batch import (
     finalize_pooling as finalize_pooling,
 )
 from jax_dynemb._src.engines.hash.exchange.device_batch import in_order as in_order
 from jax_dynemb._src.engines.hash.exchange.device_batch import make_batch as make_batch
 from jax_dynemb._src.engines.hash.exchange.device_batch import mean_scale as mean_scale
-from jax_dynemb._src.engines.hash.exchange.device_batch import zero_sums as zero_sums
 from jax_dynemb._src.engines.hash.exchange.exchange_layout import (
     ExchangeLayout as ExchangeLayout,
 )
@@ -31,7 +32,6 @@ from jax_dynemb._src.engines.hash.exchange.exchange_layout import wire_of as wir
 from jax_dynemb._src.engines.hash.exchange.id_places import places_of as places_of
 from jax_dynemb._src.engines.hash.exchange.places import Places as Places
 from jax_dynemb._src.engines.hash.exchange.places import RoundRange as RoundRange
-from jax_dynemb._src.engines.hash.exchange.places import live_rows as live_rows
 from jax_dynemb._src.engines.hash.exchange.places import live_sums as live_sums
 from jax_dynemb._src.engines.hash.exchange.pooled_batch import (
     PooledBatch as PooledBatch,

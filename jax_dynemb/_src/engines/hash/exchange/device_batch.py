@@ -13,12 +13,10 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb._src.engines.hash.exchange.buffers import ExchangeBuffers
 from jax_dynemb._src.engines.hash.exchange.exchange_layout import (
     ExchangeLayout,
     capacity_of,
 )
-from jax_dynemb._src.engines.hash.exchange.places import Places
 from jax_dynemb._src.engines.hash.layouts import Placement
 from jax_dynemb._src.ops import (
     FeatureInput,
@@ -26,7 +24,6 @@ from jax_dynemb._src.ops import (
     RouteTable,
     as_words,
     is_padding,
-    sum_bags,
 )
 from jax_dynemb._src.spec import TableSpec
 
@@ -226,51 +223,6 @@ def wire_dtype(placement: Placement, table: TableSpec) -> str:
     if table.param_dtype != "float32" and table.row_format is None:
         return table.param_dtype
     return "float32" if table.pooling else table.dtype
-
-
-def zero_sums(batch: DeviceBatch) -> list[jax.Array]:
-    """Makes, for each run of features, an array to which every round adds its rows."""
-    return [jnp.zeros((sum(run.bags), run.dim), run.dtype) for run in batch.runs]
-
-
-def add_rows(
-    batch: DeviceBatch,
-    sums: Sequence[jax.Array],
-    wire: ExchangeBuffers,
-    rows: Sequence[jax.Array],
-    places: Places,
-) -> list[jax.Array]:
-    """Adds the rows of one round to the features' sums.
-
-    Args:
-      batch: the features.
-      sums: by run, what came before.
-      wire: how rows lie in their arrays.
-      rows: by table, the array that its rows lie in.
-      places: of all ids.
-    """
-    result = []
-    for run, total in zip(batch.runs, sums, strict=True):
-        counts = [layout.num_ids for layout, _ in run.inputs]
-        pieces = list(zip(run.tables, counts, strict=True))
-        each = wire.rows_at(pieces, rows, places.cut(run.begin, run.end))
-        result.append(total + _pooled(batch, run, each))
-    return result
-
-
-def _pooled(batch: DeviceBatch, run: Run, rows: jax.Array) -> jax.Array:
-    layout, feature_input = run.inputs[0]
-    if layout.pooling == "none":
-        return rows
-    rows = rows.astype(jnp.float32)
-    if feature_input.weights is not None:
-        weights = [w for _, each in run.inputs if (w := each.weights) is not None]
-        rows = rows * jnp.concatenate(weights)[:, None]
-    if feature_input.offsets is not None:
-        return sum_bags(
-            batch.exchange.tables[run.tables[0]], rows, feature_input.offsets
-        )
-    return rows.reshape(sum(run.bags), layout.bag_size, run.dim).sum(axis=1)
 
 
 def finalize_pooling(

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which distinct ids of a device go to which owner.
 
-Everything else in this package sees only the three arrays of a ``Route``.
+Everything else in this package sees only the arrays of a ``Route``.
 """
 
 from __future__ import annotations
@@ -30,15 +30,21 @@ class Route:
         last one.
       starts: where each segment begins, and where the last one ends; segment ``stack
         * shards + owner``, where a stack is a table or several that share arrays.
+      order: positions, those of one distinct id side by side; None where nothing needs
+        it.
     """
 
     unique_of: Int32[Array, " n"]
     first: Int32[Array, " n"]
     starts: Int32[Array, " segments_and_one"]
+    order: Int32[Array, " n"] | None = None
 
 
 def route(
-    ids: UInt32[Array, "n 2"], parts: Sequence[RouteTable], segments: int
+    ids: UInt32[Array, "n 2"],
+    parts: Sequence[RouteTable],
+    segments: int,
+    ordered: bool = False,
 ) -> Route:
     """Finds the distinct ids and their owners.
 
@@ -46,5 +52,6 @@ def route(
       ids: of all tables, one after the other; -1 is padding.
       parts: of each table, in order of their segments.
       segments: how many there are.
+      ordered: whether ``order`` is asked for.
     """
-    return Route(*ops.route(ids, parts, segments))
+    return Route(*ops.route(ids, parts, segments, ordered))

@@ -16,13 +16,12 @@ from jax_dynemb._src.engines.hash.exchange import (
     PooledBatch,
     RoundRange,
     Route,
-    add_rows,
+    exchange_rows,
     finalize_pooling,
     found_parts,
     further_rounds,
     inputs_of_ids,
     kept_if,
-    live_rows,
     local_found_flags,
     on_the_wire,
     owner_inputs,
@@ -33,7 +32,6 @@ from jax_dynemb._src.engines.hash.exchange import (
     send_first,
     send_ids,
     wire_of,
-    zero_sums,
 )
 from jax_dynemb._src.ops import TableState, slots_of_all
 
@@ -76,10 +74,12 @@ def find(
     if batch is None:
         return _sums_alone(bags, states)
     exchange = batch.exchange
-    id_route = route(batch.ids, exchange.parts, exchange.segments)
+    id_route = route(
+        batch.ids, exchange.parts, exchange.segments, ordered=bool(exchange.links.peers)
+    )
     sent = send_first(batch, id_route, others=parts_to_owners(bags))
     flags = jnp.zeros(batch.ids.shape[0], jnp.uint8)
-    carry = zero_sums(batch), flags, states
+    carry = None, flags, states
     ids, _ = kept_if(sent.fits, exchange, sent.ids, sent.uses)
     first = _round(batch, bags, id_route, sent.round_range, ids, sent.others, *carry)
     no_bags = dataclasses.replace(bags, features=[])
@@ -118,7 +118,7 @@ def _round(
     round_range: RoundRange,
     ids: jax.Array,
     arrived: list[jax.Array],
-    total: list[jax.Array],
+    total: list[jax.Array] | None,
     flags: jax.Array,
     states: States,
 ) -> _Answers:
@@ -131,16 +131,17 @@ def _round(
         [*inputs_of_ids(exchange, tables, ids), *inputs],
         wire.views,
     )
-    arrays = wire.exchange([o["rows"] for o in owned], live_rows(round_range))
+    rows = [o["rows"] for o in owned]
+    total, arrived = exchange_rows(batch, wire, rows, id_route, round_range, total)
     found = (slots_of_all(owned[:count]) >= 0).astype(jnp.uint8)
     parts = [exchange.of_shards(found)]
     parts += found_parts(bags, inputs, _found(owned[count:]))
     own, *answers = exchange.links.all_to_all(parts)
     places = places_of(exchange, id_route, round_range)
     flags |= places.answers(own, exchange.capacities, 0)
-    sums = [wire.part(n, arrays[n]) for n in range(count, len(arrays))]
+    sums = [wire.part(n, x) for n, x in enumerate(arrived, count)]
     return _Answers(
-        total=add_rows(batch, total, wire, arrays, places),
+        total=total,
         flags=flags,
         sums={name: row for name, (row, _) in pooled_outputs(bags, sums).items()},
         found=local_found_flags(bags, answers),

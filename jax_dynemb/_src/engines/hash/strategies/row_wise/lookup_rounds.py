@@ -17,13 +17,12 @@ from jax_dynemb._src.engines.hash.exchange import (
     PooledBatch,
     RoundRange,
     Route,
-    add_rows,
+    exchange_rows,
     finalize_pooling,
     first_begin,
     further_rounds,
     inputs_of_ids,
     kept_if,
-    live_rows,
     on_the_wire,
     owner_inputs,
     owner_residuals,
@@ -32,7 +31,6 @@ from jax_dynemb._src.engines.hash.exchange import (
     send_ids_and_uses,
     whole_range,
     wire_of,
-    zero_sums,
 )
 from jax_dynemb._src.engines.hash.strategies.row_wise.exchange_residual import (
     ReceivedIds,
@@ -123,13 +121,12 @@ def lookup(
     count = len(tables)
     of_ids, of_bags = owned[:count], owned[count:]
     new = dict(states) | new
-    rows = wire.exchange([o["rows"] for o in owned], live_rows(round_range))
+    rows = [o["rows"] for o in owned]
+    total, arrived = exchange_rows(batch, wire, rows, id_route, round_range)
     kept = owner_residuals(inputs, [o["slots"] for o in of_bags])
     results = pooled_outputs(
-        bags, [wire.part(n, rows[n]) for n in range(count, len(rows))]
+        bags, [wire.part(n, x) for n, x in enumerate(arrived, count)]
     )
-    places = places_of(exchange, id_route, round_range)
-    total = add_rows(batch, zero_sums(batch), wire, rows, places)
 
     def one(round_range: RoundRange, carry: _Carry) -> _Carry:
         return _later_round(batch, id_route, round_range, scores, carry)
@@ -184,13 +181,14 @@ def _later_round(
         configs, before, asked, scores_of(scores, configs), wire.views
     )
     new = before | new
-    rows = wire.exchange([o["rows"] for o in owned], live_rows(round_range))
+    rows = [o["rows"] for o in owned]
+    total, _ = exchange_rows(batch, wire, rows, id_route, round_range, total)
     places = places_of(exchange, id_route, round_range)
     part = exchange.of_shards(slots_of_all(owned))
     (answers,) = exchange.links.all_to_all([part])
     answers = places.answers(answers, exchange.capacities, -1)
     slots = jnp.maximum(slots, answers)
-    return _Carry(add_rows(batch, total, wire, rows, places), slots, new)
+    return _Carry(total, slots, new)
 
 
 def scores_of(

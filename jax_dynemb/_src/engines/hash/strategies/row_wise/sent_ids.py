@@ -67,7 +67,9 @@ def send(batch: DeviceBatch | None, bags: PooledBatch) -> SentIds:
     if batch is None:
         return SentIds(bags.links.all_to_all(parts), None, {})
     exchange = batch.exchange
-    id_route = route(batch.ids, exchange.parts, exchange.segments)
+    id_route = route(
+        batch.ids, exchange.parts, exchange.segments, ordered=bool(exchange.links.peers)
+    )
     numbers = numbers_of(batch)
     repeats = _repeats(batch, id_route, numbers.counted)
     first = send_first(batch, id_route, numbers, (repeats, *parts))

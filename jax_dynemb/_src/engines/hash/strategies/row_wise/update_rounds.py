@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,6 +51,7 @@ from jax_dynemb._src.ops import (
     FeatureInput,
     FeatureResidual,
     TableState,
+    is_one_call,
     joined,
     sum_rows,
 )
@@ -159,8 +161,8 @@ class _Rounds:
         exchange = self.batch.exchange
         wire = wire_of(exchange, exchange.gradients())
         received, before = self._received(round_range, states)
-        sums = wire.filled(self._sums(round_range, wire), {})
-        arrived = wire.exchange(sums, live_sums(round_range))
+        sums = _sent_sums(self.batch, self.id_route, round_range, self.features, wire)
+        arrived = sums.exchange(wire, {}, round_range)
         new = self.update(before, self._of_ids(received, arrived, wire))
         for name in {table.state_name for table in exchange.tables}:
             # What is stored once moves on once, in the last round.
@@ -176,19 +178,13 @@ class _Rounds:
         exchange, pooled = self.batch.exchange, self.pooled
         count = len(exchange.tables)
         wire = wire_of(exchange, [*exchange.gradients(), *pooled.bags.rows()])
-        sums = self._sums(round_range, wire)
+        sums = _sent_sums(self.batch, self.id_route, round_range, self.features, wire)
         if received is None:
             received, states = self._received(round_range, states)
-        sums = wire.filled(sums, dict(enumerate(pooled.parts, count)))
-        arrived = wire.exchange(sums, live_sums(round_range))
+        arrived = sums.exchange(wire, dict(enumerate(pooled.parts, count)), round_range)
         gradients = self._of_ids(received, arrived[:count], wire)
         gradients += owner_gradients(pooled.owned, arrived[count:], wire.views[count:])
         return self.update(states, gradients)
-
-    def _sums(
-        self, round_range: RoundRange, wire: ExchangeBuffers
-    ) -> dict[int, jax.Array]:
-        return _summed(self.batch, self.id_route, round_range, self.features, wire)
 
     def _received(
         self, round_range: RoundRange, states: States
@@ -215,18 +211,40 @@ class _Rounds:
         return [dataclasses.replace(g, shared=received) for g in gradients]
 
 
-def _summed(
+class _Sums(NamedTuple):
+    """Holds sums of gradients of a round.
+
+    Attributes:
+      arrays: of the wire, by number.
+      arrived: whether they are those that this device gets, or those that it has.
+    """
+
+    arrays: dict[int, jax.Array]
+    arrived: bool
+
+    def exchange(
+        self,
+        wire: ExchangeBuffers,
+        others: Mapping[int, jax.Array],
+        round_range: RoundRange,
+    ) -> list[jax.Array]:
+        """Returns the array of each piece as it arrives; ``others`` travel too."""
+        if self.arrived:
+            return [self.arrays[view.array] for view in wire.views]
+        return wire.exchange(wire.filled(self.arrays, others), live_sums(round_range))
+
+
+def _sent_sums(
     batch: DeviceBatch,
     id_route: Route,
     round_range: RoundRange,
     features: Sequence[FeatureGradient],
     wire: ExchangeBuffers,
-) -> dict[int, jax.Array]:
+) -> _Sums:
     """Sums this device's gradients of each distinct id, into its place on the wire.
 
-    Returns:
-      The arrays of the wire by number. Places without an id are not written: an owner
-      reads those of its ids only.
+    Places without an id are not written: an owner reads those of its ids only. GPUs
+    that read each other's memory write sums to the owners, where nothing else travels.
     """
     exchange = batch.exchange
     places = places_of(exchange, id_route, round_range)
@@ -237,5 +255,8 @@ def _summed(
     ]
     capacities = [exchange.shards * room for room in exchange.capacities]
     where = wire.views[: len(capacities)]
-    sums = sum_rows(exchange.tables, capacities, numbered, where)
-    return {w.array: x for w, x in zip(where, sums, strict=True)}
+    arrived = bool(wire.links.peers) and len(wire.views) == len(where)
+    arrived &= is_one_call(exchange.tables, [f.layout.table for f in features])
+    sum_up = wire.links.sum_rows if arrived else sum_rows
+    sums = sum_up(exchange.tables, capacities, numbered, where)
+    return _Sums({w.array: x for w, x in zip(where, sums, strict=True)}, arrived)
