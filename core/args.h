@@ -91,7 +91,8 @@ struct RowSums {
 };
 
 // Holds the order of the positions of a call with one feature: ascending slots, equal ones in order
-// of position. Both arrays are data: any numbers. Null where the order is not known.
+// of position. Both arrays are data: any numbers. Null where the order is not known. Where only the
+// positions are given, they count the ids of all features, table by table, whose slots are known.
 struct GivenOrder {
   int32_t const* slots = nullptr;      // [num_ids] in order; negative: of no row
   int32_t const* positions = nullptr;  // [num_ids] in order

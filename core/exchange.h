@@ -45,7 +45,7 @@ struct PlacedTable {
 
 // Describes positions of a batch, up to those of the next span, whose rows lie side by side.
 struct PlacedSpan {
-  char* rows;
+  char* rows;      // null: they get none
   uint32_t begin;  // the first position
   int32_t table;   // of them all
 };

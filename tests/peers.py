@@ -6,6 +6,8 @@ What the custom call does, XLA's collectives do here, and whatever it leaves unw
 is garbage: NaNs, and numbers that no table has. So a result that reads it is wrong.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -65,6 +67,8 @@ def _place_rows(self, arrays, ids, placed):
     result = [jnp.full(x.shape, _GARBAGE["float"], x.dtype) for x in placed.results]
     ends = [*(span.begin for span in placed.spans[1:]), ids.number.shape[0]]
     for span, end in zip(placed.spans, ends, strict=True):
+        if span.result < 0:
+            continue
         table = placed.tables[span.table]
         part = arrived[table.array]
         width = part.dtype.itemsize
@@ -83,8 +87,14 @@ def _place_rows(self, arrays, ids, placed):
     return result
 
 
-def _sum_rows(self, tables, groups, features, views):
+def _sum_rows(self, tables, groups, features, views, order=None):
     """Stands for ``Links.sum_rows``: places without a sum are garbage."""
+    if order is not None:
+        is_sorted = _sorts(tables, features, order)
+        features = [
+            dataclasses.replace(f, gradients=jnp.where(is_sorted, f.gradients, jnp.nan))
+            for f in features
+        ]
     sums = ops.sum_rows(tables, groups, features, views)
     masks = {view.array: jnp.zeros(view.size, bool) for view in views}
     for t, view in enumerate(views):
@@ -102,6 +112,17 @@ def _sum_rows(self, tables, groups, features, views):
         own = jax.lax.all_to_all(own, self.axes, 0, 0, tiled=True)
         arrived[number] = own.reshape(whole.shape)
     return [arrived[view.array] for view in views]
+
+
+def _sorts(tables, features, order):
+    """Whether this is the order of tables and slots, where there are any."""
+    slots = jnp.concatenate([f.slots for f in features])
+    names = [t.name for t in tables]
+    table = np.concatenate(
+        [np.full(f.layout.num_ids, names.index(f.layout.table)) for f in features]
+    )
+    expected = jnp.lexsort((jnp.where(slots < 0, 2**30, slots), table))
+    return (order == expected).all() | (slots < 0).all()
 
 
 def _mask(pieces, width, itemsize, counts, shards):

@@ -119,7 +119,8 @@ enum PartField : int32_t {
 //             there is one feature, and then: ranks, positions (the slots in order)
 //   peer_sums as sum_rows, on GPUs; then: rank. Groups go to the peers of core/args.h, as
 //   attributes
-//             "devices" and "shards" name them
+//             "devices" and "shards" name them. If attribute "ordered" is 1, then: positions of all
+//             features in the order of their slots
 // Ids, and slots, of features may lie one after the other in an array that they share:
 // kFeatureHasUses says how many are a feature's. Each of the two arrays comes with the first
 // feature that has some. Other features have arrays of their own.

@@ -115,10 +115,12 @@ __device__ __forceinline__ int find_rows(PlaceCall const& call, PlaceMemory cons
   auto const position = item < call.num_ids ? static_cast<uint32_t>(call.order[item]) : ~0u;
   if (position < call.num_ids) {
     auto const& span = span_of(call, memory, position);
-    auto const row_bytes = memory.tables[span.table].row_bytes;
-    from = sent_row(call, memory, span.table, call.unique_of[position]);
-    to = span.rows + int64_t{position - span.begin} * row_bytes;
-    units = row_bytes / static_cast<int32_t>(sizeof(Unit));
+    if (span.rows != nullptr) {
+      auto const row_bytes = memory.tables[span.table].row_bytes;
+      from = sent_row(call, memory, span.table, call.unique_of[position]);
+      to = span.rows + int64_t{position - span.begin} * row_bytes;
+      units = row_bytes / static_cast<int32_t>(sizeof(Unit));
+    }
   }
   auto const before = __shfl_up_sync(kFullWarp, reinterpret_cast<uint64_t>(from), 1);
   auto const is_head = lane == 0 || before != reinterpret_cast<uint64_t>(from);

@@ -150,6 +150,7 @@ cudaError_t clear(ReduceArgs const& args, ClearCall const& call, cudaStream_t st
 
 // Tells the peers where their sums go, table by table, and waits until they have room for those.
 cudaError_t arrive_at_peers(ReduceArgs const& args, PeersRef const& peers, cudaStream_t stream) {
+  static_assert(kMaxTables <= kMostExchanged, "a letter has an address for each table");
   void const* rows[kMaxTables];
   ProgramHash hash;
   for (int32_t t = 0; t < args.num_tables; ++t) {
@@ -182,11 +183,15 @@ cudaError_t run(ReduceArgs const& args, ReduceScratch<SortKey> const& scratch,
                                peers == nullptr ? 0 : peers->me};
   PiecesCall<SortKey, ReduceRows> call{
       scratch.view, {}, scratch.long_runs, args.counts_step != 0, sink};
-  auto const is_given = args.order.slots != nullptr && scratch.order.num_items > 0;
+  auto const has_items = scratch.order.num_items > 0;
+  auto const is_given = args.order.slots != nullptr && has_items;
+  auto const has_positions = args.order.positions != nullptr && has_items;
   DYNEMB_CUDA_TRY(is_given ? take_order<Size>(args, scratch.view, begin, scratch.order, zeros,
                                               &call.sorted, stream)
-                           : order_gradients<Size>(args, scratch.view, begin, scratch.order, zeros,
-                                                   &call.sorted, stream));
+                  : has_positions ? take_positions<Size>(args, scratch.view, begin, scratch.order,
+                                                         zeros, &call.sorted, stream)
+                                  : order_gradients<Size>(args, scratch.view, begin, scratch.order,
+                                                          zeros, &call.sorted, stream));
   DYNEMB_CUDA_TRY(clear(args, {scratch.view.tables, scratch.targets}, stream));
   if (peers == nullptr) return launch_sums_of(args, call, stream);
   DYNEMB_CUDA_TRY(arrive_at_peers(args, *peers, stream));

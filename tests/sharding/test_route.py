@@ -18,7 +18,7 @@ from jax_dynemb._src.ops.route import RouteTable
 from meshes import grid
 from oracle import bucket_of, fmix64, hash_of
 
-jitted = jax.jit(route, static_argnums=(1, 2))
+jitted = jax.jit(route, static_argnums=(1, 2, 3))
 MASK = 2**64 - 1
 PADDING = MASK
 
@@ -66,9 +66,22 @@ def compare(found: Route, expected) -> None:
         np.testing.assert_array_equal(np.asarray(got), want, err_msg=name)
 
 
-def check(keys, parts, segments):
-    found = jitted(words(keys), tuple(parts), segments)
-    compare(found, true_route(keys, parts, segments))
+def true_order(unique_of, parts) -> np.ndarray:
+    """Positions by part and number, padding last: the sort is stable."""
+    of_part = np.repeat(np.arange(len(parts)), [part.size for part in parts])
+    return np.lexsort((unique_of, of_part))
+
+
+def check(keys, parts, segments, ordered=True):
+    found = jitted(words(keys), tuple(parts), segments, ordered)
+    expected = true_route(keys, parts, segments)
+    compare(found, expected)
+    if ordered:
+        assert found.order is not None
+        order = true_order(expected[0], parts)
+        np.testing.assert_array_equal(np.asarray(found.order), order)
+    else:
+        assert found.order is None
 
 
 def row_wise(sizes, shards):
@@ -101,10 +114,11 @@ LAST = [key_of(MASK - lower) for lower in (0, 1, 1 << 32)]
 KEYS = st.sampled_from([-1, -1, -2, -3, -4, 0, 1, 2, 3, fmix64(5), *TIES, *LAST])
 
 
-@given(st.sampled_from(PLANS), st.data())
-def test_any_ids(plan, data):
+@given(st.sampled_from(PLANS), st.booleans(), st.data())
+def test_any_ids(plan, ordered, data):
     total = sum(part.size for part in plan[0])
-    check(data.draw(st.lists(KEYS, min_size=total, max_size=total)), *plan)
+    keys = data.draw(st.lists(KEYS, min_size=total, max_size=total))
+    check(keys, *plan, ordered)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +131,7 @@ def test_any_ids(plan, data):
 )
 def test_no_ids(platform, parts, segments):
     check([], parts, segments)
+    check([], parts, segments, ordered=False)
 
 
 def test_padding_alone(platform):

@@ -81,6 +81,8 @@ char const* read_spans(IntAttr numbers, Results const& results, cuda::PlaceRowsC
     auto const table = field[kSpanTable], first = field[kSpanRow];
     if (table < 0 || table >= call->num_tables) return "a span of no table";
     auto const index = field[kSpanResult];
+    call->spans[s] = {nullptr, static_cast<uint32_t>(begin), static_cast<int32_t>(table)};
+    if (index == -1) continue;
     if (index < 0 || index >= static_cast<int64_t>(results.size())) return "a span of no result";
     auto result = results.get<ffi::AnyBuffer>(static_cast<size_t>(index));
     if (!result.has_value()) return "a buffer is missing";
@@ -89,8 +91,7 @@ char const* read_spans(IntAttr numbers, Results const& results, cuda::PlaceRowsC
     if (first < 0 || first > rows || end - begin > rows - first) {
       return "a span that ends behind its result";
     }
-    call->spans[s] = {static_cast<char*>((*result)->untyped_data()) + first * row_bytes,
-                      static_cast<uint32_t>(begin), static_cast<int32_t>(table)};
+    call->spans[s].rows = static_cast<char*>((*result)->untyped_data()) + first * row_bytes;
   }
   return nullptr;
 }

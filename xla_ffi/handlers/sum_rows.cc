@@ -69,13 +69,22 @@ struct SumRows {
 struct PeerSums : SumRows {
   static constexpr auto kTarget = "dynemb_peer_sums";
   static auto bind() {
-    return bind_features().Attr<IntAttr>("sums").Attr<IntAttr>("devices").Attr<int64_t>("shards");
+    return bind_features()
+        .Attr<IntAttr>("sums")
+        .Attr<IntAttr>("devices")
+        .Attr<int64_t>("shards")
+        .Attr<int64_t>("ordered");
   }
 
   void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features, IntAttr sums,
-            IntAttr devices, int64_t shards) {
+            IntAttr devices, int64_t shards, int64_t ordered) {
     SumRows::read(reader, attrs, features, sums, 0);
     read_peers(reader, devices, shards);
+    if (ordered == 0) return;
+    int64_t items = 0;
+    for (int32_t f = 0; f < args.num_features; ++f) items += args.features[f].num_ids;
+    reader.sizes().set(kNumIds, items);
+    args.order.positions = data<int32_t>(reader.next_arg(BufferRule::kPositions));
   }
 
   void read_peers(BufferReader& reader, IntAttr devices, int64_t shards) {

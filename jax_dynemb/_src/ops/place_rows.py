@@ -36,7 +36,7 @@ class Span(NamedTuple):
     Attributes:
       begin: the first one; the next span begins behind the last.
       table: the number of their table.
-      result: the number of the result that gets their rows.
+      result: the number of the result that gets their rows; -1: none does.
       row: the first of them there.
     """
 

@@ -36,11 +36,14 @@ class PeerSums(NamedTuple):
       devices: ordinals, groups of ``shards`` side by side.
       shards: of a group.
       rank: of this device among them.
+      order: int32[n], the positions of all features in the order of their slots; or
+        None. It saves the sort, and sums are the same.
     """
 
     devices: tuple[int, ...]
     shards: int
     rank: Int32[Array, ""]
+    order: Int32[Array, " n"] | None = None
 
 
 def sum_rows(
@@ -88,7 +91,8 @@ def sum_rows(
                 new.append(t)
         add_gradients(call, of_batch, with_ids=False)
         call.operand(*(order or ()))
-        call.operand(None if peers is None else peers.rank.reshape(1))
+        if peers is not None:
+            call.operand(peers.rank.reshape(1), peers.order)
         for t, array in zip(new, call.run(), strict=True):
             where = views[t]
             if where is None:
@@ -134,6 +138,7 @@ def _start(
         return Call("sum_rows", tables, num_ids, **of_call, ordered=np.int64(ordered))
     of_call["devices"] = np.array(peers.devices, np.int64)
     of_call["shards"] = np.int64(peers.shards)
+    of_call["ordered"] = np.int64(peers.order is not None)
     return Call("peer_sums", tables, num_ids, **of_call)
 
 

@@ -125,6 +125,7 @@ class Links:
         groups: Sequence[int],
         features: Sequence[FeatureGradient],
         views: Sequence[RowView],
+        order: jax.Array | None = None,
     ) -> list[jax.Array]:
         """Writes sums where GPUs that read each other's memory need them.
 
@@ -136,12 +137,13 @@ class Links:
           groups: of each table, equally many for each shard.
           features: their slots are numbers of groups.
           views: where sums lie in the arrays of all shards.
+          order: of the positions, see ``PeerSums``.
 
         Returns:
           Of each table, the array with what this device gets from all.
         """
         rank = jax.lax.axis_index(self.axes)
-        peers = PeerSums(self.peers, self.shards, rank)
+        peers = PeerSums(self.peers, self.shards, rank, order)
         return sum_rows(tables, groups, features, views, peers=peers)
 
 

@@ -9,7 +9,7 @@ to its places at once, where those are known: the buffer and the second copy are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,10 @@ from jax_dynemb._src.engines.hash.exchange.id_places import places_of
 from jax_dynemb._src.engines.hash.exchange.places import RoundRange, live_rows
 from jax_dynemb._src.engines.hash.exchange.route import Route
 from jax_dynemb._src.ops import Placed, PlacedIds, PlacedTable, Span, sum_bags
+
+# Of the rows of a feature's bags. XLA adds rows up several times faster where they lie
+# side by side than where it reads them out of a buffer, but it needs room for them.
+_MOST_BAG_BYTES = 1 << 30
 
 
 def exchange_rows(
@@ -44,71 +48,95 @@ def exchange_rows(
       By run of features, rows or their sums. Then of the pieces behind the tables, such
       as sums of bags, the arrays in which they have arrived.
     """
-    count = len(batch.exchange.tables)
-    placed = placed_rows(batch, wire)
-    if placed is None:
-        arrived = wire.exchange(owned, live_rows(round_range))
-        rows = _read(batch, wire, arrived, id_route, round_range)
-    else:
-        assert id_route.order is not None
-        order, number = id_route.order, id_route.unique_of
-        ids = PlacedIds(order, number, round_range.begin, round_range.end)
-        whole = {view.array: x for view, x in zip(wire.views, owned, strict=True)}
-        arrays = [whole[n] for n in sorted(whole)]
-        rows, arrived = wire.links.place_rows(arrays, ids, placed), []
-    sums = [_pooled(batch, *pair) for pair in zip(batch.runs, rows, strict=True)]
+    placed, how = _placed_runs(batch, wire)
+    owners = {
+        t for r, run in enumerate(batch.runs) if r not in placed for t in run.tables
+    }
+    others = range(len(batch.exchange.tables), len(wire.pieces))
+    arrived: list[jax.Array] = []
+    if owners or others:
+        moved = sorted({*owners, *others})
+        arrived = wire.exchange(owned, live_rows(round_range), moved)
+    rows = _read(batch, wire, arrived, id_route, round_range, placed)
+    if how is not None:
+        own = _place(wire, owned, id_route, round_range, how)
+        rows |= dict(zip(placed, own, strict=True))
+    sums = [_pooled(batch, run, rows[r]) for r, run in enumerate(batch.runs)]
     if before is not None:
         sums = [old + new for old, new in zip(before, sums, strict=True)]
-    return sums, arrived[count:]
+    return sums, [arrived[n] for n in others]
 
 
-def placed_rows(batch: DeviceBatch, wire: ExchangeBuffers) -> Placed | None:
-    """Describes an exchange into places; None if rows arrive in a buffer.
+def _placed_runs(
+    batch: DeviceBatch, wire: ExchangeBuffers
+) -> tuple[list[int], Placed | None]:
+    """Chooses the runs whose rows are read into their places, if devices can do so.
 
-    That is so between devices that do not read each other's memory, and where something
-    else travels too. A bag of several rows is summed up while it reads the buffer.
+    Returns:
+      Their numbers, and what a call does for them; none, and None without a call.
     """
-    exchange = batch.exchange
-    if not wire.links.peers or len(wire.pieces) > len(exchange.tables):
-        return None
-    if not all(_is_row_each(run) for run in batch.runs):
-        return None
-    if batch.ids.shape[0] == 0 or any(view.size == 0 for view in wire.views):
-        return None
+    runs = [r for r, run in enumerate(batch.runs) if _is_placed(batch, run)]
+    is_empty = any(run.begin == run.end for run in batch.runs)
+    is_empty |= any(view.size == 0 for view in wire.views)
+    if not wire.links.peers or not runs or is_empty:
+        return [], None
     tables = []
-    for piece, view in zip(wire.pieces, wire.views, strict=True):
+    count = len(batch.exchange.tables)
+    for piece, view in zip(wire.pieces[:count], wire.views, strict=False):
         width = jnp.dtype(piece.dtype).itemsize
         tables.append(
             PlacedTable(view.array, view.offset * width, piece.dim * width, piece.rows)
         )
     results = [
         jax.ShapeDtypeStruct((run.end - run.begin, run.dim), _wire_dtype(batch, run))
-        for run in batch.runs
+        for run in (batch.runs[r] for r in runs)
     ]
-    placed = Placed(results, tables, _spans(batch))
-    arrays = len({view.array for view in wire.views})
-    return placed if placed.is_one_call(arrays) else None
+    placed = Placed(results, tables, _spans(batch, runs))
+    fits = placed.is_one_call(len({view.array for view in wire.views}))
+    return (runs, placed) if fits else ([], None)
 
 
-def _is_row_each(run: Run) -> bool:
+def _place(
+    wire: ExchangeBuffers,
+    owned: Sequence[jax.Array],
+    id_route: Route,
+    round_range: RoundRange,
+    placed: Placed,
+) -> list[jax.Array]:
+    """Reads the row of each id from its owner."""
+    assert id_route.order is not None
+    order, number = id_route.order, id_route.unique_of
+    ids = PlacedIds(order, number, round_range.begin, round_range.end)
+    whole = {view.array: x for view, x in zip(wire.views, owned, strict=True)}
+    arrays = [whole[n] for n in sorted(whole)]
+    return wire.links.place_rows(arrays, ids, placed)
+
+
+def _is_placed(batch: DeviceBatch, run: Run) -> bool:
+    """Whether the rows of a run are worth an array of their own."""
     layout, feature_input = run.inputs[0]
-    is_bag = layout.pooling != "none"
-    return not is_bag or (layout.bag_size == 1 and feature_input.offsets is None)
+    if layout.pooling == "none" or layout.bag_size == 1:
+        return True
+    if feature_input.offsets is not None:  # of jagged bags they have one anyway
+        return True
+    itemsize = jnp.dtype(_wire_dtype(batch, run)).itemsize
+    return (run.end - run.begin) * run.dim * itemsize <= _MOST_BAG_BYTES
 
 
 def _wire_dtype(batch: DeviceBatch, run: Run) -> str:
     return batch.exchange.dtypes[run.tables[0]]
 
 
-def _spans(batch: DeviceBatch) -> list[Span]:
-    """Lists neighbours of one table in one run."""
+def _spans(batch: DeviceBatch, runs: Sequence[int]) -> list[Span]:
+    """Lists neighbours of one table in one run; others than ``runs`` get no rows."""
     spans: list[Span] = []
-    for number, run in enumerate(batch.runs):
-        begin = run.begin
+    for r, run in enumerate(batch.runs):
+        result, begin = runs.index(r) if r in runs else -1, run.begin
         for (layout, _), table in zip(run.inputs, run.tables, strict=True):
-            is_same = bool(spans) and spans[-1][1:3] == (table, number)
+            row = begin - run.begin
+            is_same = bool(spans) and row > 0 and spans[-1].table == table
             if not is_same and layout.num_ids > 0:
-                spans.append(Span(begin, table, number, begin - run.begin))
+                spans.append(Span(begin, table, result, max(row, 0)))
             begin += layout.num_ids
     return spans
 
@@ -119,14 +147,18 @@ def _read(
     arrays: Sequence[jax.Array],
     id_route: Route,
     round_range: RoundRange,
-) -> list[jax.Array]:
-    """Reads the row of each id out of the buffers, by run."""
+    placed: Container[int],
+) -> dict[int, jax.Array]:
+    """Reads the row of each id out of the buffers, by run that is not placed."""
+    runs = {r: run for r, run in enumerate(batch.runs) if r not in placed}
+    if not runs:
+        return {}
     places = places_of(batch.exchange, id_route, round_range)
-    rows = []
-    for run in batch.runs:
+    rows = {}
+    for r, run in runs.items():
         counts = [layout.num_ids for layout, _ in run.inputs]
         pieces = list(zip(run.tables, counts, strict=True))
-        rows.append(wire.rows_at(pieces, arrays, places.cut(run.begin, run.end)))
+        rows[r] = wire.rows_at(pieces, arrays, places.cut(run.begin, run.end))
     return rows
 
 

@@ -118,13 +118,17 @@ class ExchangeBuffers:
         return [int(piece.table in second) for piece in self.pieces]
 
     def exchange(
-        self, by_piece: Sequence[jax.Array], live: Live | None = None
+        self,
+        by_piece: Sequence[jax.Array],
+        live: Live | None = None,
+        moved: Sequence[int] | None = None,
     ) -> list[jax.Array]:
         """Runs one all_to_all for each array, or one for all of them between peers.
 
         Args:
           by_piece: of each piece, the array that it lies in.
           live: rows of the first pieces that mean something; others need not arrive.
+          moved: numbers of the pieces that must arrive; None: all.
 
         Returns:
           Of each piece, the array in which it has arrived.
@@ -132,7 +136,7 @@ class ExchangeBuffers:
         views = self.views
         whole = {p.array: x for p, x in zip(views, by_piece, strict=True)}
         if self.links.peers:
-            arrived = self._between_peers(whole, live)
+            arrived = self._between_peers(whole, live, moved)
         else:
             arrived = {n: self._all_to_all(x) for n, x in whole.items()}
         return [arrived[p.array] for p in views]
@@ -143,12 +147,17 @@ class ExchangeBuffers:
         return jax.lax.all_to_all(parts, axes, 0, 0, tiled=True).reshape(-1)
 
     def _between_peers(
-        self, whole: Mapping[int, jax.Array], live: Live | None
+        self,
+        whole: Mapping[int, jax.Array],
+        live: Live | None,
+        moved: Sequence[int] | None,
     ) -> dict[int, jax.Array]:
         numbers = list(whole)
         counted = 0 if live is None else live.counts.shape[0]
         pieces = []
         for n, (piece, view) in enumerate(zip(self.pieces, self.views, strict=True)):
+            if moved is not None and n not in moved:
+                continue
             itemsize = jnp.dtype(piece.dtype).itemsize
             pieces.append(
                 Piece(

@@ -178,7 +178,9 @@ class _Rounds:
         exchange, pooled = self.batch.exchange, self.pooled
         count = len(exchange.tables)
         wire = wire_of(exchange, [*exchange.gradients(), *pooled.bags.rows()])
-        sums = _sent_sums(self.batch, self.id_route, round_range, self.features, wire)
+        sums = _sent_sums(
+            self.batch, self.id_route, round_range, self.features, wire, True
+        )
         if received is None:
             received, states = self._received(round_range, states)
         arrived = sums.exchange(wire, dict(enumerate(pooled.parts, count)), round_range)
@@ -240,11 +242,13 @@ def _sent_sums(
     round_range: RoundRange,
     features: Sequence[FeatureGradient],
     wire: ExchangeBuffers,
+    all_travel: bool = False,
 ) -> _Sums:
     """Sums this device's gradients of each distinct id, into its place on the wire.
 
     Places without an id are not written: an owner reads those of its ids only. GPUs
     that read each other's memory write sums to the owners, where nothing else travels.
+    In a round in which all ids travel or none, the order of the route is that of sums.
     """
     exchange = batch.exchange
     places = places_of(exchange, id_route, round_range)
@@ -257,6 +261,9 @@ def _sent_sums(
     where = wire.views[: len(capacities)]
     arrived = bool(wire.links.peers) and len(wire.views) == len(where)
     arrived &= is_one_call(exchange.tables, [f.layout.table for f in features])
-    sum_up = wire.links.sum_rows if arrived else sum_rows
-    sums = sum_up(exchange.tables, capacities, numbered, where)
+    if arrived:
+        order = id_route.order if all_travel else None
+        sums = wire.links.sum_rows(exchange.tables, capacities, numbered, where, order)
+    else:
+        sums = sum_rows(exchange.tables, capacities, numbered, where)
     return _Sums({w.array: x for w, x in zip(where, sums, strict=True)}, arrived)
