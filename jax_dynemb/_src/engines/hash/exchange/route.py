@@ -52,6 +52,6 @@ def route(
       ids: of all tables, one after the other; -1 is padding.
       parts: of each table, in order of their segments.
       segments: how many there are.
-      ordered: whether ``order`` is asked for.
+      ordered: whether the route has an ``order``.
     """
     return Route(*ops.route(ids, parts, segments, ordered))
