@@ -48,6 +48,20 @@ def test_metadata_is_a_slot():
     assert _flax.metadata_of(one)["note"] == "changed"
 
 
+def test_raw_values_are_read():
+    one, two = variable(), variable()
+    read = _flax.raw_values([one, two])
+    assert read[0] is one.get_raw_value() and read[1] is two.get_raw_value()
+
+
+def test_a_module_keeps_how_far_it_is_made():
+    kept = vars(nnx.Linear(2, 2, rngs=nnx.Rngs(0)))["_pytree__state"]
+    assert _flax.progress_of(kept) == jax.tree.structure(kept).node_data()[1], moved(
+        "_pytree__state"
+    )
+    assert _flax.progress_of(variable()) is None and _flax.progress_of({}) is None
+
+
 @pytest.mark.parametrize("has_attribute", [True, False])
 def test_can_update_is_a_bool(monkeypatch, has_attribute):
     if has_attribute:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rows below a table move from the stores of another number of processes.
+"""Rows below a table move from the stores that saved them into other stores.
 
-Here one process restores its own checkpoint as if other processes had saved it.
-test_checkpoints_of_processes moves rows between real processes.
+Here one process restores its own checkpoint. test_checkpoints_of_processes moves rows
+between numbers of processes.
 """
 
 import dataclasses
@@ -16,16 +16,21 @@ from walks import BELOW, PLAIN, Walk, cold_batches, rows_in, rows_of
 
 
 @pytest.fixture
-def walk(tmp_path, monkeypatch):
-    """Returns a run whose checkpoint is restored as one of other processes."""
+def walk(tmp_path):
+    """Returns a run with a checkpoint of one process."""
     walk, batches = Walk(jde.stores.Memory(PLAIN)), cold_batches(1, 60)
     with walk.feed(batches) as feed:
         walk.run(feed, batches)
         jde.checkpoint.save(
             tmp_path / "run", 60, walk.state, tables=walk.coll, feed=feed
         )
-    monkeypatch.setattr(former, "of_others", lambda saved: True)
     return walk
+
+
+@pytest.fixture
+def of_two_processes(monkeypatch):
+    """Restores checkpoints as if two processes had saved them."""
+    monkeypatch.setattr(former, "_processes", lambda saved: 2)
 
 
 def restored(walk, tmp_path, stores, coll=None, **options):
@@ -40,7 +45,7 @@ def test_each_row_moves_and_training_goes_on(tmp_path, walk):
     new = jde.stores.Memory(PLAIN)
     back = restored(walk, tmp_path, new, former_stores={"cat": [old]})
     assert back.notes[0].endswith(
-        f"{len(rows_in(old))} rows came from the stores of 1 processes."
+        f"{len(rows_in(old))} rows came from the stores of 1 process."
     )
     above, below = rows_of(walk.coll, back.tree), rows_in(new)
     assert below == rows_in(old) and len(below) > 100
@@ -80,9 +85,9 @@ def mistakes(walk, tmp_path):
     old, new = walk.stores["cat"], jde.stores.Memory(PLAIN)
     wide = dataclasses.replace(PLAIN, dim=PLAIN.dim + 1)
     return {
-        "none": ((new, {}), "Pass former_stores={'cat'"),
-        "two": ((new, {"cat": [old, old]}), "are 2, but .* 1 processes"),
-        "not empty": ((old, {"cat": [old]}), "move into empty stores"),
+        "two": ((new, {"cat": [old, old]}), "are 2, but .* 1 process:"),
+        "not empty": ((old, {"cat": [old]}), "Leave out former_stores if"),
+        "another name": ((new, {"cats": [old]}), r"\['cats'\], but .* only \['cat'\]"),
         "another run": ((new, {"cat": [other_run()]}), "another run .*'step-60'"),
         "another table": ((new, {"cat": [jde.stores.Memory(wide)]}), "former store"),
         "full": ((Full(PLAIN), {"cat": [old]}), "Raise disk_gigabytes"),
@@ -90,7 +95,8 @@ def mistakes(walk, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["none", "two", "not empty", "another run", "another table", "full"]
+    "name",
+    ["two", "not empty", "another name", "another run", "another table", "full"],
 )
 def test_what_does_not_fit_is_refused_and_the_old_store_kept(tmp_path, walk, name):
     before = rows_in(walk.stores["cat"])
@@ -100,8 +106,29 @@ def test_what_does_not_fit_is_refused_and_the_old_store_kept(tmp_path, walk, nam
     assert rows_in(walk.stores["cat"]) == before
 
 
+@pytest.mark.usefixtures("of_two_processes")
+@pytest.mark.parametrize(
+    ("filled", "sentence"),
+    [(False, "Pass former_stores={'cat'"), (True, "empty stores. Give it another")],
+)
+def test_stores_of_two_processes_are_asked_for(tmp_path, walk, filled, sentence):
+    store = walk.stores["cat"] if filled else jde.stores.Memory(PLAIN)
+    with pytest.raises(ValueError, match=sentence):
+        restored(walk, tmp_path, store)
+
+
+def test_a_table_that_had_no_store_has_no_former_ones(tmp_path):
+    plain, given = jde.Tables([PLAIN]), {"cat": [jde.stores.Memory(PLAIN)]}
+    jde.checkpoint.save(tmp_path / "run", 1, plain.init(0), tables=plain)
+    with pytest.raises(ValueError, match=r"former_stores names \['cat'\].* only \[\]"):
+        restored(None, tmp_path, jde.stores.Memory(PLAIN), plain, former_stores=given)
+
+
+@pytest.mark.usefixtures("of_two_processes")
 def test_logs_that_are_not_at_hand_are_named(tmp_path, walk):
     tier = jde.tiers.ssd(tmp_path / "logs", host_rows=BELOW.tier.host_rows)
     coll = jde.Tables([dataclasses.replace(BELOW, tier=tier)])
-    with pytest.raises(FileNotFoundError, match="every process can read .*logs/cat"):
+    with pytest.raises(
+        FileNotFoundError, match="every process can read .*logs/0-of-2/cat"
+    ):
         restored(walk, tmp_path, jde.stores.Memory(PLAIN), coll)

@@ -90,7 +90,7 @@ class _Jit:
         self._fast_path.is_supported = not options
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with unwatched():
+        with unwatched:
             try:
                 if self._takes_more:
                     kwargs = with_coming(args, kwargs)

@@ -63,14 +63,18 @@ def commit(
 
 
 def open_commits(
-    saved: Saved, stores: Mapping[str, Store] | None, nodes: Mapping[Path, TableNode]
+    saved: Saved,
+    stores: Mapping[str, Store] | None,
+    nodes: Mapping[Path, TableNode],
+    former: _former.FormerStores | None = None,
 ) -> dict[Path, Store]:
     """Opens a checkpoint's commits, by path, once all stores are checked.
 
-    Those of another number of processes stay as they are, empty. FileNotFoundError if a
-    store has no such commit; ValueError if a store is missing, or keeps rows that are
-    not the checkpoint's.
+    Those that rows of former stores move into stay as they are, empty.
+    FileNotFoundError if a store has no such commit; ValueError if a store is missing,
+    or keeps rows that are not the checkpoint's.
     """
+    _former.check_names(saved, nodes, former)
     result, commits = {}, []
     for at, node in nodes.items():
         tag = _former.tag_of(saved, at)
@@ -78,7 +82,7 @@ def open_commits(
         if store is None:
             continue
         result[at] = store
-        if tag is not None and _former.of_others(saved):
+        if tag is not None and _former.moves(saved, node.name, former):
             _former.check_empty(store, node, saved)
             continue
         where = f"The store of table '{node.name}'"

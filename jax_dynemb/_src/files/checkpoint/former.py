@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rows below tables move to the stores of another number of processes.
+"""Rows below tables move from the stores that saved them to other, empty ones.
 
 Each process had a store with the rows of its devices. A job of another number reads
-all of them: each process takes the rows that its devices own now.
+all of them: each process takes the rows that its devices own now. A job of the same
+number does so where the caller names the former stores.
 """
 
 from __future__ import annotations
@@ -36,14 +37,22 @@ _AT_ONCE = 1 << 16  # rows that are read
 FormerStores = Mapping[str, Sequence[Store]]
 
 
-def of_others(saved: Saved) -> bool:
-    """Whether another number of processes saved the stores of a checkpoint."""
-    return saved.fields.get("store_processes", 1) != jax.process_count()
+def moves(saved: Saved, name: str, given: FormerStores | None) -> bool:
+    """Whether a table's rows move, since the stores now are not those of the save."""
+    return name in (given or {}) or _processes(saved) != jax.process_count()
+
+
+def _processes(saved: Saved) -> int:
+    return saved.fields.get("store_processes", 1)
 
 
 def tag_of(saved: Saved, at: Path) -> str | None:
     """Names the commit of a table's stores; None of one that had none."""
     return saved.fields.get("stores", {}).get("/".join(at))
+
+
+def _processes_of(count: int) -> str:
+    return "1 process" if count == 1 else f"{count} processes"
 
 
 def take_over(
@@ -68,13 +77,12 @@ def take_over(
       DamagedFileError, FileNotFoundError: of logs that should be there.
       ValueError: stores are missing, of another run, or have no room.
     """
-    if not of_others(saved):
-        return []
     notes = []
     for at, store in below.items():
-        if (tag := tag_of(saved, at)) is None:
+        node, tag = nodes[at], tag_of(saved, at)
+        if tag is None or not moves(saved, node.name, given):
             continue
-        node, identity = nodes[at], saved.table(at).identity
+        identity = saved.table(at).identity
         with _opened(saved, node, tag, given) as former:
             for each in former:
                 where = f"A former store of table '{node.name}'"
@@ -84,20 +92,38 @@ def take_over(
         note_identity(store, identity)
         notes.append(
             f"Table '{node.name}': {count} rows came from the stores of "
-            f"{len(former)} processes."
+            f"{_processes_of(len(former))}."
         )
     return notes
 
 
+def check_names(
+    saved: Saved, nodes: Mapping[Path, TableNode], given: FormerStores | None
+) -> None:
+    """Refuses former stores of tables that had none or are not restored; ValueError."""
+    had = {n.name for at, n in nodes.items() if tag_of(saved, at) is not None}
+    if unknown := sorted((given or {}).keys() - had):
+        raise ValueError(
+            f"former_stores names {unknown}, but of the tables to restore only "
+            f"{sorted(had)} had a store when they were saved. Leave out the others."
+        )
+
+
 def check_empty(store: Store, node: TableNode, saved: Saved) -> None:
     """Refuses to mix rows that move with others; ValueError."""
-    if count := len(store.keys()):
-        then = saved.fields.get("store_processes", 1)
-        raise ValueError(
-            f"The store of table '{node.name}' has {count} rows, but those of a "
-            f"checkpoint of {then} processes move into empty stores. Give it another "
-            "place, or call store.discard(store.keys()) if it is none of theirs."
-        )
+    if not (count := len(store.keys())):
+        return
+    then = _processes(saved)
+    instead = (
+        "Leave out former_stores if it has the commit of the checkpoint itself, or give"
+        if then == jax.process_count()
+        else "Give"
+    )
+    raise ValueError(
+        f"The store of table '{node.name}' has {count} rows, but those of a "
+        f"checkpoint of {_processes_of(then)} move into empty stores. {instead} it "
+        "another place, or call store.discard(store.keys()) if it is none of theirs."
+    )
 
 
 @contextlib.contextmanager
@@ -105,7 +131,7 @@ def _opened(
     saved: Saved, node: TableNode, tag: str, given: FormerStores | None
 ) -> Iterator[Sequence[Store]]:
     """The stores of all processes then, at their commit; own ones are closed."""
-    then = saved.fields.get("store_processes", 1)
+    then = _processes(saved)
     with contextlib.ExitStack() as stack:
         if node.name in (given or {}):
             stores = list((given or {})[node.name])
@@ -115,7 +141,7 @@ def _opened(
         if len(stores) != then:
             raise ValueError(
                 f"former_stores of table '{node.name}' are {len(stores)}, but the "
-                f"checkpoint is of {then} processes: give the store of each."
+                f"checkpoint is of {_processes_of(then)}: give the store of each."
             )
         for store in stores:
             where = f"a former store of table '{node.name}'"
@@ -129,8 +155,8 @@ def _logs(node: TableNode, then: int, tag: str) -> list[Callable[[], Log]]:
     tier = getattr(node.config, "tier", None)
     place = tier.store if isinstance(tier, StoreTier) else None
     what = (
-        f"Table '{node.name}' was saved by {then} processes, each with a store of its "
-        f"own, and this job has {jax.process_count()}. Pass former_stores="
+        f"Table '{node.name}' was saved by {_processes_of(then)}, each with a store of "
+        f"its own, and this job has {jax.process_count()}. Pass former_stores="
         f"{{'{node.name}': [...]}}, the stores of all {then}: this job's take their "
         "rows over."
     )

@@ -97,9 +97,11 @@ def restore(
         saved: ``jde.tiers.open_stores(tables)``. The commit of the checkpoint is
         opened. Rows of a table without a store now are inserted; rows that a smaller
         table has no room for are put into its store.
-      former_stores: by table name, of a checkpoint of another number of processes: the
-        stores of all of them. Those of this job begin empty, and each takes the rows
-        of its devices. Logs of ``jde.tiers.ssd`` are found where the path is shared.
+      former_stores: by table name, the stores of all processes that saved the
+        checkpoint, where ``stores`` are others: of another number of processes, or in
+        another place. Those of this job begin empty, and each takes the rows of its
+        devices. Of another number of processes, logs of ``jde.tiers.ssd`` are found
+        where the path is shared.
 
     Raises:
       FileNotFoundError: there is no such checkpoint, or a store has not its commit.
@@ -107,7 +109,8 @@ def restore(
       NotImplementedError: rows of stores of several processes would have to move.
       TypeError, ValueError: the step is no whole number of 0 or more, or something
         differs; the sentence names it. Or a plain table has too few slots. Or stores
-        of another number of processes are missing.
+        of another number of processes are missing, or ``former_stores`` names a table
+        that had none.
     """
     path = _layout.resolved(directory)
     wait(path)
@@ -128,7 +131,7 @@ def restore(
     leaves, longer = _uneven.targets(_tiers.targets(given, nodes), nodes)
     trains = _tree.train_counters(tree)
     plan = _compare.plan(saved.schemas, saved.fields, leaves, nodes, trains, strict)
-    below = together(_below.open_commits, saved, stores, nodes)
+    below = together(_below.open_commits, saved, stores, nodes, former_stores)
     _below.check_moves(below, nodes, plan.again)
     moved = together(_former.take_over, saved, nodes, below, former_stores)
     if not allow_drop:

@@ -20,6 +20,7 @@ from jax_dynemb._src.nnx.fast_path.program import (
     UnsupportedByFastPath,
     Variables,
 )
+from jax_dynemb._src.nnx.fast_path.snapshot import Snapshot, snapshot
 
 _MOST_BINDINGS = 16  # of the models that a function was called with last
 
@@ -40,6 +41,7 @@ class FastPath:
         self._programs: dict[Any, Program] = {}
         self._changeable: list[tuple[Fingerprint, tuple[bool, ...], Program]] = []
         self._bindings: list[_Binding] = []
+        self._known: dict[tuple[int | str, ...], tuple[Program, Snapshot]] = {}
 
     def run(
         self,
@@ -65,6 +67,17 @@ class FastPath:
             return None
         if not arguments.are_supported():
             return None
+        found = self._known.get(arguments.addresses)
+        if found is None or (variables := found[1](arguments.nodes)) is None:
+            if (found := self._fitting(arguments)) is None:
+                return None
+            variables = found[1]
+        if variables and not writable(variables[0]):  # all belong to one trace
+            raise ValueError(_FOREIGN_TRACE)
+        return found[0], variables
+
+    def _fitting(self, arguments: Arguments) -> tuple[Program, Variables] | None:
+        """Finds or makes the program for Modules of such a structure."""
         try:
             fingerprint = Fingerprint([arguments.keys, *arguments.nodes])
         except LooseArray:
@@ -75,9 +88,17 @@ class FastPath:
         else:
             binding = self._bind(arguments, fingerprint)
         variables = binding.variables(fingerprint)
-        if variables and not writable(variables[0]):  # all belong to one trace
-            raise ValueError(_FOREIGN_TRACE)
+        self._remember(arguments, binding.program, variables)
         return binding.program, variables
+
+    def _remember(
+        self, arguments: Arguments, program: Program, variables: Variables
+    ) -> None:
+        self._known.pop(arguments.addresses, None)
+        if len(self._known) == _MOST_BINDINGS:
+            self._known.pop(next(iter(self._known)))  # the oldest
+        if (same := snapshot(arguments.nodes, variables)) is not None:
+            self._known[arguments.addresses] = program, same
 
     def _bind(self, arguments: Arguments, fingerprint: Fingerprint) -> _Binding:
         graphdef, abstract = _split(arguments.nodes)
@@ -115,6 +136,7 @@ class FastPath:
 
     def _forget(self, program: Program) -> None:
         self._bindings = [b for b in self._bindings if b.program is not program]
+        self._known = {at: k for at, k in self._known.items() if k[0] is not program}
         self._changeable = [e for e in self._changeable if e[2] is not program]
 
 

@@ -9,15 +9,12 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import numpy as np
 from flax import nnx
 from jax.core import Tracer
 from jax.tree_util import default_registry
 
 from jax_dynemb._src.nnx.fast_path.flax import metadata_of
-
-_BY_VALUE = {int, float, bool, complex, str, bytes, type(None)}
+from jax_dynemb._src.nnx.fast_path.parts import BY_VALUE, Part, part_of
 
 
 class LooseArray(Exception):
@@ -85,7 +82,7 @@ class Fingerprint:
         if self._add_object(x):
             self.variables.append(x)
             metadata = metadata_of(x)
-            if _BY_VALUE.issuperset(map(type, metadata.values())):  # nearly always
+            if BY_VALUE.issuperset(map(type, metadata.values())):  # nearly always
                 self._tokens.append(metadata)
             else:
                 self._add_items(metadata)
@@ -99,7 +96,7 @@ class Fingerprint:
         tokens.append(len(items))
         tokens += items
         for value in items.values():
-            if type(value) in _BY_VALUE:
+            if type(value) in BY_VALUE:
                 tokens.append(value)
             else:
                 self._add(value)
@@ -141,32 +138,21 @@ _Adder = Callable[[Fingerprint, Any], Any]
 
 def _adder_of(x: Any) -> _Adder:
     """Returns the method that adds values of this type; cached by type."""
-    if isinstance(x, Tracer):  # tracers of one type stand for different things
-        return Fingerprint._refuse if isinstance(x, jax.Array) else Fingerprint._hold
-    adder = _ADDERS[type(x)] = _new_adder(x)
+    adder = _BY_PART[part_of(x)]
+    if not isinstance(x, Tracer):  # tracers of one type stand for different things
+        _ADDERS[type(x)] = adder
     return adder
 
 
-def _new_adder(x: Any) -> _Adder:
-    if type(x) in _BY_VALUE:
-        return Fingerprint._add_value
-    for base, adder in _ADDERS_BY_BASE.items():
-        if issubclass(type(x), base):
-            return adder
-    if isinstance(x, jax.Array):
-        return Fingerprint._refuse
-    if default_registry.flatten_one_level(x) is None:
-        return Fingerprint._hold
-    return Fingerprint._add_container
-
-
 _ADDERS: dict[type, _Adder] = {}
-_ADDERS_BY_BASE: dict[type, _Adder] = {
-    nnx.Pytree: Fingerprint._add_module,
-    nnx.Variable: Fingerprint._add_variable,
-    dict: Fingerprint._add_dict,
-    tuple: Fingerprint._add_sequence,
-    list: Fingerprint._add_sequence,
-    set: Fingerprint._add_set,
-    np.ndarray: Fingerprint._refuse,
+_BY_PART: dict[Part, _Adder] = {
+    Part.VALUE: Fingerprint._add_value,
+    Part.MODULE: Fingerprint._add_module,
+    Part.VARIABLE: Fingerprint._add_variable,
+    Part.DICT: Fingerprint._add_dict,
+    Part.SEQUENCE: Fingerprint._add_sequence,
+    Part.SET: Fingerprint._add_set,
+    Part.NODE: Fingerprint._add_container,
+    Part.LEAF: Fingerprint._hold,
+    Part.LOOSE_ARRAY: Fingerprint._refuse,
 }

@@ -20,6 +20,7 @@ Variables = Sequence[nnx.Variable[Any]]
 # public methods.
 _raw_value: Any = vars(nnx.Variable).get("_raw_value")
 _metadata: Any = vars(nnx.Variable).get("_var_metadata")
+_Progress: Any = type(vars(nnx.Module()).get("_pytree__state"))
 _graphlib: Any = getattr(nnx, "graphlib", nnx.graph)
 
 # A class derived from Variable needs this slot before weak references may point to it.
@@ -36,11 +37,28 @@ def assign(variables: Variables, values: Sequence[Any]) -> None:
         variable.set_raw_value(value)
 
 
+def raw_values(variables: Variables) -> list[Any]:
+    """Returns the raw values of Variables."""
+    if hasattr(_raw_value, "__get__"):
+        return [*map(_raw_value.__get__, variables)]
+    return [variable.get_raw_value() for variable in variables]
+
+
 def metadata_of(variable: nnx.Variable[Any]) -> dict[str, Any]:
     """Returns the metadata itself where possible; do not change it."""
     if hasattr(_metadata, "__get__"):
         return _metadata.__get__(variable)
     return variable.get_metadata()
+
+
+def progress_of(x: Any) -> tuple[bool, bool] | None:
+    """Returns how far a Module is made, from the object that keeps it; None of others.
+
+    That object is a node of pytrees, which takes longer to flatten.
+    """
+    if type(x) is not _Progress:
+        return None
+    return x.initializing, x.is_setup
 
 
 def writable(variable: nnx.Variable[Any]) -> bool:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -46,37 +46,46 @@ _PLAIN = {int, float, bool, complex, type(None), np.ndarray}
 class Arguments:
     """The arguments of a call, its Modules apart from the rest."""
 
+    __slots__ = ("_are_plain", "addresses", "keys", "named", "nodes", "rest")
+
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]):
         self.nodes: list[Any] = []  # the Modules, Optimizers and Variables
         # Of each node, its position or its name in the call.
         self.keys: list[int | str] = []
-        # The positional arguments, None for each node.
-        self.rest = [self._rest(i, x) for i, x in enumerate(args)]
-        # The keyword arguments, None for each node.
-        self.named = {name: self._rest(name, x) for name, x in kwargs.items()}
+        self._are_plain = True  # the others
+        self.rest: list[Any] = [*args]  # None for each node
+        self.named = {**kwargs}  # None for each node
+        self._take_nodes(enumerate(args), self.rest)
+        if kwargs:
+            self._take_nodes(kwargs.items(), self.named)
+        # Equal where the same objects are given in the same places.
+        self.addresses = *self.keys, *map(id, self.nodes)
 
-    def _rest(self, key: int | str, x: Any) -> Any:
-        if type(x) in _PLAIN or not is_graph_node(x):
-            return x
-        self.nodes.append(x)
-        self.keys.append(key)
-        return None
+    def _take_nodes(self, items: Iterable[tuple[Any, Any]], rest: Any) -> None:
+        """Takes the nodes out of ``rest``; a loop, since each call pays for it."""
+        for key, x in items:
+            if type(x) in _PLAIN:
+                continue
+            if is_graph_node(x):
+                self.nodes.append(x)
+                self.keys.append(key)
+                rest[key] = None
+            elif not _is_plain(x):
+                self._are_plain = False
 
     def are_supported(self) -> bool:
         """Returns whether there are Modules, and none inside another argument."""
-        return bool(self.nodes) and _is_plain(self.rest) and _is_plain(self.named)
+        return self._are_plain and bool(self.nodes)
 
 
 def _is_plain(x: Any) -> bool:
     kind = type(x)
+    if kind is dict:
+        x, kind = x.values(), list
+    if kind is list or kind is tuple:
+        return _PLAIN.issuperset(map(type, x)) or all(map(_is_plain, x))
     if kind in _PLAIN:
         return True
-    if kind is tuple or kind is list:
-        return all(map(_is_plain, x))
-    if kind is dict:
-        return _PLAIN.issuperset(map(type, x.values())) or all(
-            map(_is_plain, x.values())
-        )
     if isinstance(x, jax.Array):
         if not isinstance(x, Tracer):
             _PLAIN.add(kind)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from jax.core import Tracer
 
 from jax_dynemb._src.compiler_options import compiler_options
 from jax_dynemb._src.nnx.fast_path.fingerprint import Fingerprint
-from jax_dynemb._src.nnx.fast_path.flax import assign
+from jax_dynemb._src.nnx.fast_path.flax import assign, raw_values
 from jax_dynemb._src.nnx.fast_path.graph import Arguments, graph_nodes, iter_variables
 from jax_dynemb._src.nnx.fast_path.recorded_loops import (
     has_recordable_loops,
@@ -95,8 +96,8 @@ class Program:
         return self._until_stable(variables, arguments, operator.attrgetter("lower"))
 
     def _jitted_for(self, variables: Variables) -> Any:
-        values = jax.tree.leaves(variables[0].get_raw_value()) if variables else []
-        if not values or isinstance(values[0], Tracer):
+        first = _first_array(variables)
+        if first is None or isinstance(first, Tracer):
             self._is_known = True
             return self._inner
         if not self._is_traced and may_gain([v.get_raw_value() for v in variables]):
@@ -108,7 +109,7 @@ class Program:
         self,
         variables: Variables,
         arguments: Arguments,
-        way: Callable[[Any], Any] = lambda jitted: jitted,
+        way: Callable[[Any], Any] | None = None,
     ) -> Any:
         """Traces until the read-only Variables, and the loops, are the expected ones.
 
@@ -117,15 +118,13 @@ class Program:
           arguments: of the call.
           way: what to call of a jitted function; itself by default.
         """
-        jitted, rest, named = (
-            self._jitted_for(variables),
-            arguments.rest,
-            arguments.named,
-        )
+        jitted = self._jitted_for(variables)
+        rest, named = arguments.rest, arguments.named
         while True:
             donated, kept = self._by_donation(variables)
+            call = jitted if way is None else way(jitted)
             try:
-                return way(jitted)(donated, kept, rest, named)
+                return call(donated, kept, rest, named)
             except RetraceNeeded:
                 self._is_known = jitted is not self._recorded
             except UnknownLoops:
@@ -148,10 +147,11 @@ class Program:
 
     def _by_donation(self, variables: Variables) -> tuple[list[Any], list[Any]]:
         """Separates the values that are donated from the others."""
-        lists: tuple[list[Any], list[Any]] = ([], [])
-        for variable, is_kept in zip(variables, self._is_kept, strict=True):
-            lists[is_kept].append(variable.get_raw_value())
-        return lists
+        values, kept = raw_values(variables), self._is_kept
+        if False not in kept:
+            return [], values
+        donated = [*itertools.compress(values, map(operator.not_, kept))]
+        return donated, [*itertools.compress(values, kept)]
 
     @functools.cached_property
     def _is_kept(self) -> list[bool]:
@@ -217,6 +217,14 @@ class Program:
         if graph_nodes(out) or nnx.graphdef(nodes) != self._graphdef:
             raise UnsupportedByFastPath
         return out
+
+
+def _first_array(variables: Variables) -> Any:
+    """Returns an array, a tracer while something is traced, or None without any."""
+    value = variables[0].get_raw_value() if variables else None
+    if type(value) is TableState:  # nearly always, and flattening takes longer
+        return value.index
+    return next(iter(jax.tree.leaves(value)), None)
 
 
 class Reads:
