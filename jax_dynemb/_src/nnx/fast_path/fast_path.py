@@ -98,7 +98,7 @@ class FastPath:
     ) -> None:
         """Takes a snapshot, more seldom where calls hardly have the same Modules.
 
-        It takes as long as six fingerprints, so 64 calls of Modules made anew share it.
+        It takes as long as six fingerprints: new Modules in each call share its cost.
         """
         self._unknown_calls += 1
         if self._unknown_calls < self._patience:
