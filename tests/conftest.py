@@ -48,7 +48,11 @@ def compile_quickly() -> None:
     ]
     if jax.__version_info__ < (0, 11):  # XLA ends the process over a flag it lacks
         flags.append("--xla_cpu_use_fusion_emitters=false")
-    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
+    given = os.environ.get("XLA_FLAGS", "").split()
+    # Workers of pytest-xdist inherit them. JAX keeps programs by the flags as they are
+    # written, so a flag that came twice would hide those of a run without workers.
+    flags = [*given, *(flag for flag in flags if flag not in given)]
+    os.environ["XLA_FLAGS"] = " ".join(flags)
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     jax.config.update(

@@ -99,6 +99,7 @@ def test_cpu_peers_run_on_the_same_ids(run):
     assert train["target_ms"] == pytest.approx(min(train["peers"].values()))
 
 
+@pytest.mark.slow
 def test_cpu_peers_of_what_users_bring(run):
     arguments = ("--suite", "cpu_used", "--case", "j8,u16x10,criteo_cpu")
     figures = run(*arguments, "--optimizer", "adam")

@@ -94,7 +94,10 @@ def test_tables_that_stay_on_the_mesh(eight, row_format):
         served.lookup(tables, batch(2))
 
 
-@pytest.mark.parametrize("row_format", FORMATS)
+@pytest.mark.parametrize(
+    "row_format",
+    [FORMATS[0], *(pytest.param(f, marks=pytest.mark.slow) for f in FORMATS[1:])],
+)
 def test_a_fresh_process_reads_them(row_format, tmp_path):
     pytest.importorskip("flatbuffers", reason="jax.export needs it to write bytes")
     config = jde.TableConfig(

@@ -124,6 +124,18 @@ def test_very_large_models_have_none():
     assert taken(model)[0] is None
 
 
+def test_modules_made_anew_for_each_call_share_snapshots(monkeypatch):
+    taken = []
+    monkeypatch.setattr(fast_path, "snapshot", lambda *_: taken.append(1))
+    table = jde.TableConfig("cat", 4, 256)
+    sparse = jde.nnx.EmbeddingCollection([table], rngs=nnx.Rngs(0))
+    parts = nnx.split(sparse)
+    find = jde.nnx.jit(lambda sparse, ids: sparse({"cat": ids}, train=False)["cat"])
+    for _ in range(300):
+        find(nnx.merge(*parts), jde.ids([1, 2]))
+    assert len(taken) == 9  # 1, 2, 4, ..., 64 calls apart, then 64 each
+
+
 def test_a_second_call_takes_no_fingerprint(monkeypatch):
     table = jde.TableConfig("cat", 4, 256)
     sparse = jde.nnx.EmbeddingCollection([table], rngs=nnx.Rngs(0))

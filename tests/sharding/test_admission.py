@@ -44,9 +44,21 @@ def batch(seed: int, size: int) -> dict[str, np.ndarray]:
     return {name: drawn(size) for name in names} | {"sum": drawn(size, 3)}
 
 
-@pytest.mark.parametrize("rule", RULES, ids=["coin", "few", "many"])
-@pytest.mark.parametrize("policy", ["step", "lfu"])
-def test_a_mesh_admits_what_one_device_admits(rule, policy):
+COIN, FEW, MANY = RULES
+
+
+@pytest.mark.parametrize(
+    ("policy", "rule"),
+    [
+        pytest.param("step", COIN, id="step-coin"),
+        pytest.param("step", FEW, id="step-few"),
+        pytest.param("step", MANY, id="step-many", marks=pytest.mark.slow),
+        pytest.param("lfu", COIN, id="lfu-coin", marks=pytest.mark.slow),
+        pytest.param("lfu", FEW, id="lfu-few", marks=pytest.mark.slow),
+        pytest.param("lfu", MANY, id="lfu-many"),
+    ],
+)
+def test_a_mesh_admits_what_one_device_admits(policy, rule):
     twins = Twins(*tables(rule, policy), mesh=mesh_of(8))
     for seed in range(4):
         twins.train(batch(seed, 64), seed=seed)

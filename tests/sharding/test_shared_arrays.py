@@ -358,6 +358,7 @@ def trained_without(coll: jde.Tables, name: str) -> tuple[Any, Any]:
     return coll.apply_gradients(state, residual, whole_gradients(rows, 3)), rows
 
 
+@pytest.mark.slow
 def test_a_restore_into_other_sizes_and_types(tmp_path):
     """Rows are inserted again where sizes differ; arrays may be types only."""
     coll = jde.Tables(tables(), mesh=mesh_of(2))

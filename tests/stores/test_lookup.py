@@ -17,7 +17,7 @@ from stores.conftest import random_rows, table_config
 TRAINER = Path(__file__).parent / "train_into_store.py"
 
 
-@pytest.mark.parametrize("kind", ["log", "redis"])
+@pytest.mark.parametrize("kind", ["log", pytest.param("redis", marks=pytest.mark.slow)])
 def test_a_lookup_reads_what_the_trainer_has_committed(tmp_path, kind, request):
     url = request.getfixturevalue("redis_url") if kind == "redis" else ""
     place = [str(tmp_path)] if kind == "log" else [url, f"{tmp_path}"]

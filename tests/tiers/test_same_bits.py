@@ -165,7 +165,7 @@ def test_rounded_rows_under_optax(platform, score):
     both.check()
 
 
-@pytest.mark.parametrize("devices", [2, 4])
+@pytest.mark.parametrize("devices", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_rounded_rows_on_a_mesh(devices):
     both = Both(
         jde.TableConfig(

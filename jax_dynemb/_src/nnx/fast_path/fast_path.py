@@ -23,6 +23,7 @@ from jax_dynemb._src.nnx.fast_path.program import (
 from jax_dynemb._src.nnx.fast_path.snapshot import Snapshot, snapshot
 
 _MOST_BINDINGS = 16  # of the models that a function was called with last
+_MOST_PATIENCE = 64  # calls with Modules that are not known, for one snapshot
 
 
 class FastPath:
@@ -42,6 +43,7 @@ class FastPath:
         self._changeable: list[tuple[Fingerprint, tuple[bool, ...], Program]] = []
         self._bindings: list[_Binding] = []
         self._known: dict[tuple[int | str, ...], tuple[Program, Snapshot]] = {}
+        self._unknown_calls, self._patience = 0, 1
 
     def run(
         self,
@@ -94,11 +96,20 @@ class FastPath:
     def _remember(
         self, arguments: Arguments, program: Program, variables: Variables
     ) -> None:
-        self._known.pop(arguments.addresses, None)
-        if len(self._known) == _MOST_BINDINGS:
-            self._known.pop(next(iter(self._known)))  # the oldest
-        if (same := snapshot(arguments.nodes, variables)) is not None:
-            self._known[arguments.addresses] = program, same
+        """Takes a snapshot, more seldom where calls hardly have the same Modules.
+
+        It takes as long as six fingerprints: new Modules in each call share its cost.
+        """
+        self._unknown_calls += 1
+        if self._unknown_calls < self._patience:
+            return
+        self._unknown_calls, self._patience = 0, min(2 * self._patience, _MOST_PATIENCE)
+        if (same := snapshot(arguments.nodes, variables)) is None:
+            return
+        latest = {arguments.addresses: (program, same)}
+        others = [each for each in [*self._known.items()] if each[0] not in latest]
+        # A new dict, since another thread may read the present one.
+        self._known = dict(others[1 - _MOST_BINDINGS :]) | latest
 
     def _bind(self, arguments: Arguments, fingerprint: Fingerprint) -> _Binding:
         graphdef, abstract = _split(arguments.nodes)
@@ -136,7 +147,8 @@ class FastPath:
 
     def _forget(self, program: Program) -> None:
         self._bindings = [b for b in self._bindings if b.program is not program]
-        self._known = {at: k for at, k in self._known.items() if k[0] is not program}
+        known = [*self._known.items()]
+        self._known = {at: found for at, found in known if found[0] is not program}
         self._changeable = [e for e in self._changeable if e[2] is not program]
 
 
