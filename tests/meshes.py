@@ -8,6 +8,7 @@ import re
 
 import jax
 import numpy as np
+import pytest
 from jax.sharding import AxisType, Mesh
 
 from oracle import bucket_of
@@ -91,3 +92,14 @@ def _bytes(shape: str) -> int:
         count = int(np.prod([int(n) for n in dims.split(",") if n]))
         sizes.append(count * bits // 8)
     return max(sizes)
+
+
+def gpus() -> Mesh:
+    """All GPUs of this process, at least two."""
+    try:
+        devices = jax.devices("gpu")
+    except RuntimeError:
+        devices = []
+    if len(devices) < 2:
+        pytest.skip("needs two GPUs")
+    return Mesh(np.array(devices), ("data",))

@@ -16,8 +16,9 @@ from jax.sharding import Mesh
 import jax_dynemb as jde
 import peers
 from jax_dynemb._src import ffi, ops
+from jax_dynemb._src.engines.hash.exchange import arrived_rows
 from jax_dynemb._src.engines.hash.layouts.peers import grouped
-from meshes import mesh_of
+from meshes import gpus, mesh_of
 
 _QUICK = [(0.5, "rows"), (0.5, "sums")]  # with further rounds
 _OTHERS = [(None, "rows"), (0.1, "auto"), (8.0, "rows")]
@@ -30,17 +31,7 @@ def mesh(request, monkeypatch):
     if request.param == "emulated":
         peers.emulate(monkeypatch)
         return mesh_of(2)
-    return _gpus()
-
-
-def _gpus() -> Mesh:
-    try:
-        devices = jax.devices("gpu")
-    except RuntimeError:
-        devices = []
-    if len(devices) < 2:
-        pytest.skip("needs two GPUs")
-    return Mesh(np.array(devices), ("data",))
+    return gpus()
 
 
 def _tables() -> list[jde.TableConfig]:
@@ -101,10 +92,19 @@ def test_rows_and_counters_are_those_of_collectives(mesh, factor, pooled):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
+def test_bags_of_many_rows_are_read_from_the_buffer(mesh, monkeypatch):
+    """Beside rows that are read into their places."""
+    monkeypatch.setattr(arrived_rows, "_MOST_BAG_BYTES", 0)
+    by_peers = _trained(mesh, "peers", 0.5, "rows")
+    by_collectives = _trained(mesh, "collectives", 0.5, "rows")
+    for mine, theirs in zip(by_peers, by_collectives, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.multigpu
 @pytest.mark.parametrize("late", range(4))
 def test_a_late_device_is_waited_for(late):
-    mesh = _gpus()
+    mesh = gpus()
     if late >= mesh.size:
         pytest.skip(f"needs {late + 1} GPUs")
     coll = jde.Tables(_tables()[:1], mesh, exchange_transport="peers")
@@ -169,7 +169,7 @@ _DEAD = """
 
 @pytest.mark.multigpu
 def test_a_device_that_never_arrives_is_named():
-    _gpus()
+    gpus()
     environment = dict(os.environ, JAX_DYNEMB_PEER_TIMEOUT="3")
     done = subprocess.run(
         [sys.executable, "-P", "-c", textwrap.dedent(_DEAD)],

@@ -19,22 +19,18 @@ from jax_dynemb._src.ops import (
     place_rows,
     prepare_peers,
 )
+from meshes import gpus
 
 pytestmark = pytest.mark.multigpu
 
 
 @pytest.fixture(scope="module")
 def mesh() -> Mesh:
-    try:
-        devices = jax.devices("gpu")
-    except RuntimeError:
-        devices = []
-    if len(devices) < 2:
-        pytest.skip("needs two GPUs")
-    ordinals = [device.local_hardware_id for device in devices]
+    mesh = gpus()
+    ordinals = [device.local_hardware_id for device in mesh.devices]
     if problem := prepare_peers(ordinals, len(ordinals)):
         pytest.skip(problem)
-    return Mesh(np.array(devices), ("d",))
+    return mesh
 
 
 def _ids(rng, sizes, shards, room):
@@ -101,10 +97,10 @@ def test_rows_are_those_of_the_owners(mesh, dims, dtype):
 
     @jax.jit
     @functools.partial(
-        jax.shard_map, mesh=mesh, in_specs=jax.P("d"), out_specs=jax.P("d")
+        jax.shard_map, mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P("data")
     )
     def run(array, *ids):
-        rank = jax.lax.axis_index("d")
+        rank = jax.lax.axis_index("data")
         own = PlacedIds(*(each[0] for each in ids))
         return place_rows([array[0]], rank, own, placed, devices=devices)
 
@@ -120,11 +116,11 @@ def test_rows_are_those_of_the_owners(mesh, dims, dtype):
 
 
 def test_links_of_another_mesh_are_refused(mesh):
-    links = Links(("d",), mesh.size, tuple(range(90, 90 + mesh.size)))
+    links = Links(("data",), mesh.size, tuple(range(90, 90 + mesh.size)))
 
     @jax.jit
     @functools.partial(
-        jax.shard_map, mesh=mesh, in_specs=jax.P("d"), out_specs=jax.P("d")
+        jax.shard_map, mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P("data")
     )
     def run(array):
         numbers = jnp.zeros(4, jnp.int32)
