@@ -178,9 +178,8 @@ class _Rounds:
         exchange, pooled = self.batch.exchange, self.pooled
         count = len(exchange.tables)
         wire = wire_of(exchange, [*exchange.gradients(), *pooled.bags.rows()])
-        sums = _sent_sums(
-            self.batch, self.id_route, round_range, self.features, wire, True
-        )
+        of_batch = self.batch, self.id_route, round_range, self.features
+        sums = _sent_sums(*of_batch, wire, all_travel=True)
         if received is None:
             received, states = self._received(round_range, states)
         arrived = sums.exchange(wire, dict(enumerate(pooled.parts, count)), round_range)
@@ -242,6 +241,7 @@ def _sent_sums(
     round_range: RoundRange,
     features: Sequence[FeatureGradient],
     wire: ExchangeBuffers,
+    *,
     all_travel: bool = False,
 ) -> _Sums:
     """Sums this device's gradients of each distinct id, into its place on the wire.
