@@ -262,7 +262,9 @@ def _sent_sums(
     arrived = bool(wire.links.peers) and len(wire.views) == len(where)
     arrived &= is_one_call(exchange.tables, [f.layout.table for f in features])
     if arrived:
-        order = id_route.order if all_travel else None
+        # The route has padding last of each part of a table, and a sort last of all.
+        is_order = all_travel and len(exchange.parts) == len(exchange.tables)
+        order = id_route.order if is_order else None
         sums = wire.links.sum_rows(exchange.tables, capacities, numbered, where, order)
     else:
         sums = sum_rows(exchange.tables, capacities, numbered, where)
