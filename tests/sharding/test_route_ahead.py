@@ -219,8 +219,8 @@ def test_few_arrays_cross_the_boundary_of_a_step():
     coll = jde.Tables([table(name) for name in names], mesh=mesh_of(8))
     ids = {name: jde.ids(np.arange(64).reshape(16, 4)) for name in names}
     routed = jax.jit(coll.route)(ids)
-    # All ids; what owners got; three of the route; whether and how much fits. Peers also
-    # need the order of the route.
+    # All ids; what owners got; three of the route; whether and how much fits. Between
+    # peers the order of the route too.
     assert coll.placement is not None
     peers = bool(coll.placement.links.peers)
     assert len(jax.tree.leaves(routed)) == 7 + peers
