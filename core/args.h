@@ -91,8 +91,9 @@ struct RowSums {
 };
 
 // Holds the order of the positions of a call with one feature: ascending slots, equal ones in order
-// of position. Both arrays are data: any numbers. Null where the order is not known. Where only the
-// positions are given, they count the ids of all features, table by table, whose slots are known.
+// of position. Both arrays are data: any numbers. Null where the order is not known. A call
+// with several features may give positions alone: they count the ids of all features, table by
+// table, and each feature has its slots.
 struct GivenOrder {
   int32_t const* slots = nullptr;      // [num_ids] in order; negative: of no row
   int32_t const* positions = nullptr;  // [num_ids] in order

@@ -43,7 +43,8 @@ struct PlacedTable {
   int32_t array;      // its number
 };
 
-// Describes positions of a batch, up to those of the next span, whose rows lie side by side.
+// Describes a range of a batch's positions, which ends where the next span begins. Their rows
+// follow each other in one result.
 struct PlacedSpan {
   char* rows;      // null: they get none
   uint32_t begin;  // the first position

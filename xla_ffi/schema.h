@@ -117,10 +117,9 @@ enum PartField : int32_t {
 //   update_any, reduce  as update
 //   sum_rows  as update, without ids; slots are the numbers of groups. If attribute "ordered" is 1,
 //             there is one feature, and then: ranks, positions (the slots in order)
-//   peer_sums as sum_rows, on GPUs; then: rank. Groups go to the peers of core/args.h, as
-//   attributes
-//             "devices" and "shards" name them. If attribute "ordered" is 1, then: positions of all
-//             features in the order of their slots
+//   peer_sums  as sum_rows, on GPUs; then: rank. Attributes "devices" and "shards" name the peers
+//             that get the groups. If attribute "ordered" is 1, then: positions of all features, in
+//             the order of their slots
 // Ids, and slots, of features may lie one after the other in an array that they share:
 // kFeatureHasUses says how many are a feature's. Each of the two arrays comes with the first
 // feature that has some. Other features have arrays of their own.

@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Takes the order of the items of all tables, whose slots the features have.
+// Takes the order of the items of all tables; the slots are those of the features.
 template <class Size, class SortKey, class Args, class Op>
 cudaError_t take_positions(Args const& args, CallView const& view, Op const& op,
                            GradientOrder<SortKey> const& order, Zeros const& zeros,

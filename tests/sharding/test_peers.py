@@ -101,6 +101,18 @@ def test_bags_of_many_rows_are_read_from_the_buffer(mesh, monkeypatch):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("of_python", "name"),
+    [
+        (ops.Piece, "piece_fields"),
+        (ops.PlacedTable, "placed_table_fields"),
+        (ops.Span, "span_fields"),
+    ],
+)
+def test_python_and_kernels_agree_on_the_fields_of_a_record(of_python, name):
+    assert of_python._fields == tuple(ffi.constants()[name])
+
+
 @pytest.mark.multigpu
 @pytest.mark.parametrize("late", range(4))
 def test_a_late_device_is_waited_for(late):

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // xla_ffi/handlers/sum_rows.cc: a reduction without a table.
-#include "core/exchange.h"
+#include "xla_ffi/handlers/exchange.h"
 #include "xla_ffi/handlers/feature_operation.h"
 #include "xla_ffi/handlers/registrations.h"
 
@@ -89,9 +89,7 @@ struct PeerSums : SumRows {
 
   void read_peers(BufferReader& reader, IntAttr devices, int64_t shards) {
     auto const rank = reader.next_arg(BufferRule::kCount);
-    auto const are_groups =
-        shards >= 1 && shards <= kMostPeers && devices.size() % static_cast<size_t>(shards) == 0;
-    reader.expect(are_groups, "devices must be groups of up to 8");
+    reader.expect(are_groups(devices, shards), "devices must be groups of up to 8");
     for (int32_t t = 0; t < args.num_tables; ++t) {
       auto const& sums = args.sums[t];
       reader.expect(sums.capacity == shards * sums.places.group, "a peer has one group of rows");

@@ -31,7 +31,7 @@ class PlacedTable(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Describes positions of a batch whose rows lie side by side.
+    """Describes a range of a batch's positions; their rows follow each other.
 
     Attributes:
       begin: the first one; the next span begins behind the last.

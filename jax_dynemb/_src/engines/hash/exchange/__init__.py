@@ -71,6 +71,7 @@ from jax_dynemb._src.engines.hash.exchange.rounds import (
 from jax_dynemb._src.engines.hash.exchange.rounds import inputs_of_ids as inputs_of_ids
 from jax_dynemb._src.engines.hash.exchange.rounds import kept_if as kept_if
 from jax_dynemb._src.engines.hash.exchange.rounds import on_the_wire as on_the_wire
+from jax_dynemb._src.engines.hash.exchange.rounds import route_of as route_of
 from jax_dynemb._src.engines.hash.exchange.rounds import send_first as send_first
 from jax_dynemb._src.engines.hash.exchange.rounds import whole_range as whole_range
 from jax_dynemb._src.engines.hash.exchange.route import Route as Route

@@ -136,7 +136,7 @@ def _spans(batch: DeviceBatch, runs: Sequence[int]) -> list[Span]:
             row = begin - run.begin
             is_same = bool(spans) and row > 0 and spans[-1].table == table
             if not is_same and layout.num_ids > 0:
-                spans.append(Span(begin, table, result, max(row, 0)))
+                spans.append(Span(begin, table, result, row))
             begin += layout.num_ids
     return spans
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax_dynemb._src.engines.hash.exchange.device_batch import DeviceBatch, Input
 from jax_dynemb._src.engines.hash.exchange.exchange_layout import ExchangeLayout
 from jax_dynemb._src.engines.hash.exchange.places import RoundRange
-from jax_dynemb._src.engines.hash.exchange.route import Route
+from jax_dynemb._src.engines.hash.exchange.route import Route, route
 from jax_dynemb._src.engines.hash.exchange.send_ids import (
     NO_NUMBERS,
     IdNumbers,
@@ -50,6 +50,13 @@ class FirstRound(NamedTuple):
     round_range: RoundRange
     fits: jax.Array
     peaks: jax.Array
+
+
+def route_of(batch: DeviceBatch) -> Route:
+    """Finds the owners of a batch's ids, and the order that peers read rows in."""
+    exchange = batch.exchange
+    has_peers = bool(exchange.links.peers)
+    return route(batch.ids, exchange.parts, exchange.segments, ordered=has_peers)
 
 
 def send_first(

@@ -28,7 +28,7 @@ from jax_dynemb._src.engines.hash.exchange import (
     parts_to_owners,
     places_of,
     pooled_outputs,
-    route,
+    route_of,
     send_first,
     send_ids,
     wire_of,
@@ -74,9 +74,7 @@ def find(
     if batch is None:
         return _sums_alone(bags, states)
     exchange = batch.exchange
-    id_route = route(
-        batch.ids, exchange.parts, exchange.segments, ordered=bool(exchange.links.peers)
-    )
+    id_route = route_of(batch)
     sent = send_first(batch, id_route, others=parts_to_owners(bags))
     flags = jnp.zeros(batch.ids.shape[0], jnp.uint8)
     carry = None, flags, states

@@ -21,7 +21,7 @@ from jax_dynemb._src.engines.hash.exchange import (
     PooledBatch,
     Route,
     parts_to_owners,
-    route,
+    route_of,
     send_first,
 )
 from jax_dynemb._src.engines.shard import total_in_words
@@ -66,10 +66,7 @@ def send(batch: DeviceBatch | None, bags: PooledBatch) -> SentIds:
     parts = parts_to_owners(bags)
     if batch is None:
         return SentIds(bags.links.all_to_all(parts), None, {})
-    exchange = batch.exchange
-    id_route = route(
-        batch.ids, exchange.parts, exchange.segments, ordered=bool(exchange.links.peers)
-    )
+    id_route = route_of(batch)
     numbers = numbers_of(batch)
     repeats = _repeats(batch, id_route, numbers.counted)
     first = send_first(batch, id_route, numbers, (repeats, *parts))
