@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -25,7 +26,7 @@ from jax_dynemb._src.engines.shard import (
 from jax_dynemb._src.files.integrity import train_path
 from jax_dynemb._src.ops import settled, start_to_host
 from jax_dynemb._src.row_formats import LARGEST_CODES, scaled_codes
-from jax_dynemb._src.rows import check_ancestor
+from jax_dynemb._src.rows import among, check_ancestor
 from jax_dynemb._src.table import (
     Mark,
     Tables,
@@ -34,6 +35,9 @@ from jax_dynemb._src.table import (
     read_log_since,
 )
 from jax_dynemb._src.tt import to_torch
+
+_BLOCK_BYTES = 1 << 22  # of rows that are written at a time
+_LEAST_CUT = 1 << 14  # rows: fewer are not worth a program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,12 +174,26 @@ class Changes:
     Attributes:
       mark: where it ends.
       rows: of the table, all of them.
-      columns: the tensors of a delta; None if nothing changed.
+      columns: the tensors of a delta but its rows; None if nothing changed.
+      stored: the rows in the order of the device.
+      order: int64[n], which of them belong to ``columns["keys"]``.
     """
 
     mark: Mark
     rows: int
     columns: dict[str, np.ndarray] | None
+    stored: np.ndarray
+    order: np.ndarray
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yields the rows in the order of their keys.
+
+        Blocks are small, so the memory of one serves the next. A fresh array of all
+        rows would take eight times as long, because the system clears its pages.
+        """
+        size = max(1, _BLOCK_BYTES // max(1, self.stored[:1].nbytes))
+        for at in range(0, len(self.order), size):
+            yield np.take(self.stored, self.order[at : at + size], axis=0)
 
 
 def changes_of(
@@ -195,16 +213,33 @@ def changes_of(
     )
     if removed is None:
         return None
-    found = [to_host(each) for each in captured.changed[name]]
-    most = max((each.count for each in found), default=0)
-    if any(each.count > len(each.keys) for each in found):
-        return most
+    counts = [int(each.count[0]) for each in captured.changed[name]]
+    rooms = [len(each.keys) for each in captured.changed[name]]
+    if any(count > room for count, room in zip(counts, rooms, strict=True)):
+        return max(counts)
+    pairs = zip(captured.changed[name], counts, strict=True)
+    found = [to_host(_without_most_padding(each, count)) for each, count in pairs]
     if in_columns(coll, name):
         found = [_joined_columns(found, dtype)]
     numbers = counter_values(
         coll.hash_engine.with_own_counters(captured.counters, name)
     )
-    return Changes(mark, numbers["rows"], _columns(found, removed))
+    return _changes(found, removed, mark, numbers["rows"])
+
+
+def _without_most_padding(changed: ChangedRows, count: int) -> ChangedRows:
+    """Cuts buffers to few sizes where the host is not the device."""
+    room = len(changed.keys)
+    step = max(_LEAST_CUT, room // 8)
+    size = -(-max(1, count) // step) * step
+    if size >= room or changed.keys.devices().pop().platform == "cpu":
+        return changed
+    return ChangedRows(*_cut(size, tuple(changed[:3])), changed.count)
+
+
+@partial(jax.jit, static_argnums=0)
+def _cut(size: int, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    return jax.tree.map(lambda array: array[:size], arrays)
 
 
 def _joined_columns(pieces: list[HostRows], dtype: str) -> HostRows:
@@ -221,21 +256,26 @@ def _joined_columns(pieces: list[HostRows], dtype: str) -> HostRows:
     return HostRows(keys, codes, scales, len(keys))
 
 
-def _columns(
-    found: list[HostRows], removed: np.ndarray
-) -> dict[str, np.ndarray] | None:
+def _changes(
+    found: list[HostRows], removed: np.ndarray, mark: Mark, count: int
+) -> Changes:
     if not found:  # all shards are of other processes
-        return None
-    keys = np.concatenate([each.keys for each in found])
-    removed = np.setdiff1d(removed, keys, assume_unique=True)  # those that are back
-    if not len(keys) and not len(removed):
-        return None
+        return Changes(mark, count, None, np.empty((0, 0)), np.empty(0, np.int64))
+    keys, rows = _joined([each.keys for each in found], [each.rows for each in found])
     order = np.argsort(keys)
-    columns = {"keys": keys[order], "removed": removed}
+    keys = keys[order]
+    removed = removed[~among(removed, keys)]  # without those that are back
+    columns = {"keys": keys, "removed": removed}
     if all(each.scales is not None for each in found):
-        scales: Any = [each.scales for each in found]
-        columns["scales"] = np.concatenate(scales)[order]
-    return columns | {"rows": np.concatenate([each.rows for each in found])[order]}
+        (scales,) = _joined([each.scales for each in found])
+        columns["scales"] = scales[order]
+    changed = len(keys) or len(removed)
+    return Changes(mark, count, columns if changed else None, rows, order)
+
+
+def _joined(*columns: list[Any]) -> list[np.ndarray]:
+    """Joins the arrays of shards; that of one is not copied."""
+    return [each[0] if len(each) == 1 else np.concatenate(each) for each in columns]
 
 
 def mark_of(coll: Tables, counted: States, name: str, since: Mark | None) -> Mark:
