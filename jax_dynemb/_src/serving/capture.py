@@ -174,6 +174,7 @@ class Changes:
     Attributes:
       mark: where it ends.
       rows: of the table, all of them.
+      most: rows that changed on one shard.
       columns: the tensors of a delta but its rows; None if nothing changed.
       stored: the rows in the order of the device.
       order: int64[n], which of them belong to ``columns["keys"]``.
@@ -181,6 +182,7 @@ class Changes:
 
     mark: Mark
     rows: int
+    most: int
     columns: dict[str, np.ndarray] | None
     stored: np.ndarray
     order: np.ndarray
@@ -224,7 +226,7 @@ def changes_of(
     numbers = counter_values(
         coll.hash_engine.with_own_counters(captured.counters, name)
     )
-    return _changes(found, removed, mark, numbers["rows"])
+    return _changes(found, removed, (mark, numbers["rows"], max(counts, default=0)))
 
 
 def _without_most_padding(changed: ChangedRows, count: int) -> ChangedRows:
@@ -257,10 +259,10 @@ def _joined_columns(pieces: list[HostRows], dtype: str) -> HostRows:
 
 
 def _changes(
-    found: list[HostRows], removed: np.ndarray, mark: Mark, count: int
+    found: list[HostRows], removed: np.ndarray, said: tuple[Mark, int, int]
 ) -> Changes:
     if not found:  # all shards are of other processes
-        return Changes(mark, count, None, np.empty((0, 0)), np.empty(0, np.int64))
+        return Changes(*said, None, np.empty((0, 0)), np.empty(0, np.int64))
     keys, rows = _joined([each.keys for each in found], [each.rows for each in found])
     order = np.argsort(keys)
     keys = keys[order]
@@ -270,7 +272,7 @@ def _changes(
         (scales,) = _joined([each.scales for each in found])
         columns["scales"] = scales[order]
     changed = len(keys) or len(removed)
-    return Changes(mark, count, columns if changed else None, rows, order)
+    return Changes(*said, columns if changed else None, rows, order)
 
 
 def _joined(*columns: list[Any]) -> list[np.ndarray]:
