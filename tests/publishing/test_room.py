@@ -9,10 +9,10 @@ def test_a_room_grows_at_once_and_shrinks_after_small_segments():
     room = Room()
     assert room.rows == 4096
     room.overflowed(100_000)
-    assert room.rows == 262_144
+    assert room.rows == 131_072
     for _ in range(15):
         room.held(12_000)
-    assert room.rows == 262_144
+    assert room.rows == 131_072
     room.held(9_000)
     assert room.rows == 16_384
     for _ in range(40):

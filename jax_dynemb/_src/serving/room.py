@@ -22,13 +22,17 @@ class Room:
         self._counts: deque[int] = deque(maxlen=_COUNTS)
 
     def overflowed(self, count: int) -> None:
-        """Makes room for what changed, and as much again meanwhile."""
-        self.rows = 1 << (2 * count).bit_length()
+        """Makes room for what changed."""
+        self.rows = _roomy(count)
         self._counts.clear()
 
     def held(self, count: int) -> None:
         """Notes a segment; after several small ones the room shrinks."""
         self._counts.append(count)
         if len(self._counts) == _COUNTS:
-            most = max(self._counts)
-            self.rows = min(self.rows, max(_FIRST, 1 << (5 * most // 4).bit_length()))
+            self.rows = min(self.rows, max(_FIRST, _roomy(max(self._counts))))
+
+
+def _roomy(count: int) -> int:
+    """Returns at least a quarter more, as a power of two: sizes are few."""
+    return 1 << (5 * count // 4).bit_length()
