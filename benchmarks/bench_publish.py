@@ -90,6 +90,7 @@ def follow(source: Any, dim: int, capacity: int, size: int, events: Any) -> None
             step = served.version().step
             seen.put((step, time.time()))
         time.sleep(0.002)
+    served.close()
     quiet, busy = (float(np.percentile(each or [np.nan], 99)) for each in seconds)
     seen.put(("reader", {"first_answer_s": first, "quiet_s": quiet, "busy_s": busy}))
 

@@ -236,7 +236,8 @@ def _without_most_padding(changed: ChangedRows, count: int) -> ChangedRows:
     size = -(-max(1, count) // step) * step
     if size >= room or changed.keys.devices().pop().platform == "cpu":
         return changed
-    return ChangedRows(*_cut(size, tuple(changed[:3])), changed.count)
+    keys, rows, scales = _cut(size, (changed.keys, changed.rows, changed.scales))
+    return ChangedRows(keys, rows, scales, changed.count)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What segments say of a table, and how a state takes it over."""
+"""Reads what segments say of a table, and stores it in a state."""
 
 from __future__ import annotations
 
