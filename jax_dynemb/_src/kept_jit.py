@@ -44,6 +44,10 @@ class _KeptJit:
         program, rest = self._split(args)
         return program.lower(*rest)
 
+    def prepare(self, *args: Any) -> None:
+        """Compiles ahead of the first call with such arguments, or their types."""
+        self.lower(*args).compile()
+
     def _cache_size(self) -> int:
         """Counts the programs that are kept."""
         return sum(program._cache_size() for program in self._programs)

@@ -37,9 +37,12 @@ import numpy as np
 
 import jax_dynemb as jde
 from jax_dynemb._src.engines.shard import copied
+from jax_dynemb._src.serving.changed_keys import ChangedKeys, with_changes
+from jax_dynemb._src.serving.changed_keys import prepare as prepare_store
 from jax_dynemb._src.table import erase_keys
 from publishing.counted_training import (
     COLL,
+    DIM,
     IDS,
     TABLES,
     Faults,
@@ -175,6 +178,11 @@ def warm_up(package: Any) -> None:
             for name in TABLES:
                 gone = erase_keys(COLL, name, state[name], np.arange(size))
                 state = state | {name: gone}
+                keys, rows = np.arange(size), np.zeros((size, DIM), np.float32)
+                some = ChangedKeys(keys, rows, None, np.empty(0, np.int64))
+                stored = with_changes(COLL, name, state[name], [some])
+                state = state | {name: stored}
+                prepare_store(COLL, name, stored, some, some.larger_size())
 
 
 def main(

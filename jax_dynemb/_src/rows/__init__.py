@@ -14,6 +14,8 @@ from jax_dynemb._src.rows.identity import check_ancestor as check_ancestor
 from jax_dynemb._src.rows.identity import identity_of as identity_of
 from jax_dynemb._src.rows.keep_best import keep_best as keep_best
 from jax_dynemb._src.rows.keep_best import keep_best_elsewhere as keep_best_elsewhere
+from jax_dynemb._src.rows.key_sets import among as among
+from jax_dynemb._src.rows.key_sets import distinct as distinct
 from jax_dynemb._src.rows.schema import Schema as Schema
 from jax_dynemb._src.rows.sketch_counts import counter_of as counter_of
 from jax_dynemb._src.rows.sketch_counts import counts_of as counts_of

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,15 +18,20 @@ from jax_dynemb._src.engines.shard import (
     ChangedRows,
     HostRows,
     copied,
-    copy_changed_rows,
     counter_values,
     next_score,
     to_host,
 )
 from jax_dynemb._src.files.integrity import train_path
-from jax_dynemb._src.ops import settled, start_to_host
+from jax_dynemb._src.ops import on_every_process, settled
 from jax_dynemb._src.row_formats import LARGEST_CODES, scaled_codes
-from jax_dynemb._src.rows import check_ancestor
+from jax_dynemb._src.rows import among, check_ancestor
+from jax_dynemb._src.serving.row_copies import (
+    DeviceCopies,
+    ShardTypes,
+    copies_of,
+    started,
+)
 from jax_dynemb._src.table import (
     Mark,
     Tables,
@@ -34,6 +40,9 @@ from jax_dynemb._src.table import (
     read_log_since,
 )
 from jax_dynemb._src.tt import to_torch
+
+_BLOCK_BYTES = 1 << 22  # of rows that are written at a time
+_LEAST_CUT = 1 << 14  # rows: fewer are not worth a program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,43 +78,48 @@ def own_counter_rows(coll: Tables, state: States, name: str) -> np.ndarray:
 
 
 def capture(
-    coll: Tables,
-    state: States,
-    marks: Mapping[str, Mark],
-    capacities: Mapping[str, int],
-    dtype: str,
-    step: int,
-    dense: Any,
+    coll: Tables, state: States, copies: list[DeviceCopies], step: int, dense: Any
 ) -> Captured:
     """Starts all copies of a segment; waits for nothing.
 
     Args:
       coll: the tables.
       state: their state, which the next step may donate.
-      marks: by table, where the segment before ended.
-      capacities: by table, rows of the buffers of each shard.
-      dtype: of rows.
+      copies: of the rows that changed.
       step: of the caller.
       dense: a pytree of arrays, or None.
     """
-    changed = {
-        name: [
-            copy_changed_rows(
-                table,
-                shard,
-                mark.clock,
-                capacities[name],
-                _copied_as(coll, name, dtype),
-            )
-            for table, shard in coll.hash_engine.shards(state, name)
-        ]
-        for name, mark in marks.items()
-    }
-    small = copied_counters(coll, state)
-    own = {name: own_counter_rows(coll, state, name) for name in marks}
+    names = hash_tables(coll)
+    shards = {name: coll.hash_engine.shards(state, name) for name in names}
     return Captured(
-        step, time.time(), small, changed, copied_dense(coll, state, dense), own
+        step,
+        time.time(),
+        copied_counters(coll, state),
+        started(copies, {n: [arrays for _, arrays in s] for n, s in shards.items()}),
+        copied_dense(coll, state, dense),
+        {name: own_counter_rows(coll, state, name) for name in names},
     )
+
+
+def next_copies(
+    coll: Tables,
+    shards: list[ShardTypes],
+    marks: Mapping[str, Mark],
+    rooms: Mapping[str, int],
+    dtype: str,
+) -> list[DeviceCopies]:
+    """Makes what copies the rows that change behind marks.
+
+    Args:
+      coll: the tables.
+      shards: of ``shard_types``.
+      marks: by table, where the segment before ended.
+      rooms: by table, rows of the buffers of each shard.
+      dtype: of published rows.
+    """
+    clocks = {name: mark.clock for name, mark in marks.items()}
+    dtypes = {name: _copied_as(coll, name, dtype) for name in marks}
+    return copies_of(shards, clocks, rooms, dtypes)
 
 
 def in_columns(coll: Tables, name: str) -> bool:
@@ -125,7 +139,7 @@ def copied_counters(coll: Tables, state: States) -> States:
         {name: (state[name].counters, state[name].removed) for name in arrays}
     )
     # Replicated here, where all processes are at the same call: a thread could not.
-    small = jax.tree.map(lambda array: settled(start_to_host(array)), small)
+    small = jax.tree.map(lambda array: settled(on_every_process(array)), small)
     return {
         name: dataclasses.replace(
             state[name],
@@ -170,12 +184,28 @@ class Changes:
     Attributes:
       mark: where it ends.
       rows: of the table, all of them.
-      columns: the tensors of a delta; None if nothing changed.
+      most: rows that changed on one shard.
+      columns: the tensors of a delta but its rows; None if nothing changed.
+      stored: the rows in the order of the device.
+      order: int64[n], which of them belong to ``columns["keys"]``.
     """
 
     mark: Mark
     rows: int
+    most: int
     columns: dict[str, np.ndarray] | None
+    stored: np.ndarray
+    order: np.ndarray
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yields the rows in the order of their keys.
+
+        Blocks are small, so the memory of one serves the next. A fresh array of all
+        rows would take eight times as long, because the system clears its pages.
+        """
+        size = max(1, _BLOCK_BYTES // max(1, self.stored[:1].nbytes))
+        for at in range(0, len(self.order), size):
+            yield np.take(self.stored, self.order[at : at + size], axis=0)
 
 
 def changes_of(
@@ -195,16 +225,34 @@ def changes_of(
     )
     if removed is None:
         return None
-    found = [to_host(each) for each in captured.changed[name]]
-    most = max((each.count for each in found), default=0)
-    if any(each.count > len(each.keys) for each in found):
-        return most
+    counts = [int(each.count[0]) for each in captured.changed[name]]
+    rooms = [len(each.keys) for each in captured.changed[name]]
+    if any(count > room for count, room in zip(counts, rooms, strict=True)):
+        return max(counts)
+    pairs = zip(captured.changed[name], counts, strict=True)
+    found = [to_host(_without_most_padding(each, count)) for each, count in pairs]
     if in_columns(coll, name):
         found = [_joined_columns(found, dtype)]
     numbers = counter_values(
         coll.hash_engine.with_own_counters(captured.counters, name)
     )
-    return Changes(mark, numbers["rows"], _columns(found, removed))
+    return _changes(found, removed, (mark, numbers["rows"], max(counts, default=0)))
+
+
+def _without_most_padding(changed: ChangedRows, count: int) -> ChangedRows:
+    """Cuts buffers to few sizes where the host is not the device."""
+    room = len(changed.keys)
+    step = max(_LEAST_CUT, room // 8)
+    size = -(-max(1, count) // step) * step
+    if size >= room or changed.keys.devices().pop().platform == "cpu":
+        return changed
+    keys, rows, scales = _cut(size, (changed.keys, changed.rows, changed.scales))
+    return ChangedRows(keys, rows, scales, changed.count)
+
+
+@partial(jax.jit, static_argnums=0)
+def _cut(size: int, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    return jax.tree.map(lambda array: array[:size], arrays)
 
 
 def _joined_columns(pieces: list[HostRows], dtype: str) -> HostRows:
@@ -221,21 +269,26 @@ def _joined_columns(pieces: list[HostRows], dtype: str) -> HostRows:
     return HostRows(keys, codes, scales, len(keys))
 
 
-def _columns(
-    found: list[HostRows], removed: np.ndarray
-) -> dict[str, np.ndarray] | None:
+def _changes(
+    found: list[HostRows], removed: np.ndarray, said: tuple[Mark, int, int]
+) -> Changes:
     if not found:  # all shards are of other processes
-        return None
-    keys = np.concatenate([each.keys for each in found])
-    removed = np.setdiff1d(removed, keys, assume_unique=True)  # those that are back
-    if not len(keys) and not len(removed):
-        return None
+        return Changes(*said, None, np.empty((0, 0)), np.empty(0, np.int64))
+    keys, rows = _joined([each.keys for each in found], [each.rows for each in found])
     order = np.argsort(keys)
-    columns = {"keys": keys[order], "removed": removed}
+    keys = keys[order]
+    removed = removed[~among(removed, keys)]  # without those that are back
+    columns = {"keys": keys, "removed": removed}
     if all(each.scales is not None for each in found):
-        scales: Any = [each.scales for each in found]
-        columns["scales"] = np.concatenate(scales)[order]
-    return columns | {"rows": np.concatenate([each.rows for each in found])[order]}
+        (scales,) = _joined([each.scales for each in found])
+        columns["scales"] = scales[order]
+    changed = len(keys) or len(removed)
+    return Changes(*said, columns if changed else None, rows, order)
+
+
+def _joined(*columns: list[Any]) -> list[np.ndarray]:
+    """Joins the arrays of shards; that of one is not copied."""
+    return [each[0] if len(each) == 1 else np.concatenate(each) for each in columns]
 
 
 def mark_of(coll: Tables, counted: States, name: str, since: Mark | None) -> Mark:

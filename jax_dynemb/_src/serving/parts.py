@@ -215,15 +215,19 @@ def _write_delta(
         "format_version": FORMAT_VERSION,
         "kind": "delta",
         "table": name,
-        "dim": changes.columns["rows"].shape[1],
+        "dim": changes.stored.shape[1],
         "dtype": dtype,
         "since": Mark.from_json(before["mark"]).clock,
         "until": changes.mark.clock,
     }
     like = {each: (x.dtype, x.shape) for each, x in changes.columns.items()}
+    shape = len(changes.order), changes.stored.shape[1]
+    like["rows"] = changes.stored.dtype, shape
     with TensorFile(delta_path(folder, name), like, fields) as file:
         for each, array in changes.columns.items():
             file.append(each, array)
+        for rows in changes.blocks():
+            file.append("rows", rows)
     return file.link
 
 

@@ -38,7 +38,9 @@ from jax_dynemb._src.serving.capture import (
     copied_dense,
     hash_tables,
     mark_of,
+    next_copies,
 )
+from jax_dynemb._src.serving.compaction import Compaction, Outcome, outcome_of
 from jax_dynemb._src.serving.job import Job, Said
 from jax_dynemb._src.serving.parts import (
     compact,
@@ -46,9 +48,11 @@ from jax_dynemb._src.serving.parts import (
     write_segment,
     write_snapshot,
 )
+from jax_dynemb._src.serving.room import Room
+from jax_dynemb._src.serving.row_copies import DeviceCopies, ShardTypes, shard_types
 from jax_dynemb._src.table import Mark, Tables, check_sizes, check_values
 
-_FIRST_ROOM = 4096
+_LEAST_BEHIND = 4096  # rows of segments, before a snapshot is made of them
 _DTYPES = ("float32", "bfloat16", "int8")
 
 
@@ -63,7 +67,8 @@ class Publisher:
 
     A snapshot holds whole tables: a subscriber begins with one. The first one is
     written in the call that begins a history, which waits for it. Later ones are made
-    of the snapshot before and its segments, by the thread.
+    of the snapshot before and its segments, by a thread of their own where ``to`` is a
+    folder or a ``Listener``.
 
     Args:
       coll: the tables, each with ``TableConfig(log_removed=...)``. Of several processes
@@ -110,7 +115,9 @@ class Publisher:
         self._patience, self._channel = patience, as_channel(to)
         self._channel.take()
         self._calls = self._skipped = self._segments = self._outages = 0
-        self._rooms = {name: _FIRST_ROOM for name in hash_tables(coll)}
+        self._rooms = {name: Room() for name in hash_tables(coll)}
+        self._shards: list[ShardTypes] = []  # of the state, until ``use``
+        self._copies: list[DeviceCopies] | None = None  # of the next segment
         self._marks: dict[str, Mark] | None = None
         self._rows_behind = 0  # in segments behind the base
         self._base: Part | None = None
@@ -121,6 +128,7 @@ class Publisher:
         self._waiting: queue.SimpleQueue[Callable[[], None] | None] = (
             queue.SimpleQueue()
         )
+        self._compaction = Compaction()
         self._closing = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
@@ -151,6 +159,9 @@ class Publisher:
             self._raise_error()
         self._calls += 1
         if (self._calls - 1) % self._every:
+            return False
+        if self._job is None and self._has_looked and not self._idle.is_set():
+            self._skipped += 1  # at once: most calls end here, if steps are short
             return False
         result = self._publish(state, dense, self._calls if step is None else step)
         self._raise_error()
@@ -201,7 +212,7 @@ class Publisher:
                 f"Publisher.use takes the tables {sorted(self._coll.tables)}, not "
                 f"{sorted(coll.tables)}: publish others into another folder."
             )
-        self._coll = coll
+        self._coll, self._shards = coll, []
 
     def stats(self) -> dict[str, int]:
         """Counts calls, segments, calls that found the thread busy, and outages.
@@ -268,9 +279,11 @@ class Publisher:
             self._begin(state, dense, step)
             return True
         assert self._marks is not None
-        captured = capture(
-            self._coll, state, self._marks, self._rooms, self._dtype, step, dense
-        )
+        if not self._shards or self._copies is None:
+            self._shards = shard_types(self._coll, state)
+            self._make_copies()
+        assert self._copies is not None
+        captured = capture(self._coll, state, self._copies, step, dense)
         self._number += 1
         self._hand_over(partial(self._write, captured, self._number))
         return True
@@ -288,7 +301,7 @@ class Publisher:
 
     def _hand_over(self, work: Callable[[], None]) -> None:
         self._idle.clear()
-        self._waiting.put(work)
+        self._waiting.put(partial(self._do_and_tell, work))
 
     def _published_marks(self, state: States) -> dict[str, Mark] | None:
         """Reads where the channel ends; None unless the state comes out of that."""
@@ -310,6 +323,8 @@ class Publisher:
 
     def _begin(self, state: States, dense: Any, step: int) -> None:
         """Begins a history with a snapshot of this state, which is read here."""
+        self._compaction.wait()  # of the history before
+        self._shards = shard_types(self._coll, state)
         coll, now = self._coll, copied_counters(self._coll, state)
         for name in coll.tables:
             _check_here(coll, state, name)
@@ -331,6 +346,7 @@ class Publisher:
 
     def _wait(self) -> None:
         self._idle.wait()
+        self._compaction.wait()
         self._raise_error()
 
     def _raise_error(self) -> None:
@@ -342,14 +358,21 @@ class Publisher:
 
     def _run(self) -> None:
         while (work := self._waiting.get()) is not None:
-            try:
-                work()
-            except HistoryLostError:
-                self._lost()
-            except BaseException as error:  # noqa: BLE001 (the next call raises it)
-                self._error = error
-            finally:
-                self._idle.set()
+            work()
+        if self._compaction.is_running and (last := self._waiting.get()) is not None:
+            last()
+
+    def _do_and_tell(self, work: Callable[[], None]) -> None:
+        self._do(work)
+        self._idle.set()
+
+    def _do(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except HistoryLostError:
+            self._lost()
+        except BaseException as error:  # noqa: BLE001 (the next call raises it)
+            self._error = error
 
     def _lost(self) -> None:
         """Lets the next call begin a history, behind all numbers that are there."""
@@ -365,6 +388,7 @@ class Publisher:
         self._put(part, None)
         self._base = self._last = part
         self._marks, self._snapshot_due = marks, False
+        self._make_copies()
         self._rows_behind = 0  # in segments behind the base
         self._remove_old()
 
@@ -395,11 +419,12 @@ class Publisher:
                 self._snapshot_due = True
                 return
             if isinstance(changes, int):
-                self._rooms[name] = 1 << changes.bit_length()
+                self._rooms[name].overflowed(changes)
                 self._skipped_rows = True
             else:
                 found[name] = changes
         if self._skipped_rows:
+            self._make_copies()
             return  # the marks stay, so the next segment has these rows
         before = self._last
         part = write_segment(
@@ -409,34 +434,65 @@ class Publisher:
         self._last = part
         self._marks = {name: changes.mark for name, changes in found.items()}
         self._segments += 1
-        for changes in found.values():
-            self._rows_behind += (
-                0 if changes.columns is None else len(changes.columns["keys"])
-            )
-        if self._wants_snapshot(found):
+        for name, changes in found.items():
+            self._rows_behind += len(changes.order)
+            self._rooms[name].held(changes.most)
+        self._make_copies()
+        if self._wants_snapshot(found) and not self._compaction.is_running:
             self._compact()
+
+    def _make_copies(self) -> None:
+        """Makes what copies the next segment, compiled so that no step waits for it."""
+        assert self._marks is not None
+        rooms = {name: room.rows for name, room in self._rooms.items()}
+        before = [each.tables for each in self._copies or ()]
+        self._copies = next_copies(
+            self._coll, self._shards, self._marks, rooms, self._dtype
+        )
+        if [each.tables for each in self._copies] != before:
+            for each in self._copies:
+                each.prepare()
 
     def _wants_snapshot(self, found: Mapping[str, Changes]) -> bool:
         if self._snapshot_every is not None:
             assert self._base is not None and self._last is not None
             return self._last.number - self._base.number >= self._snapshot_every
         rows = sum(changes.rows for changes in found.values())
-        return self._rows_behind > max(rows, _FIRST_ROOM)
+        return self._rows_behind > max(rows, _LEAST_BEHIND)
 
     def _compact(self) -> None:
-        """Makes a snapshot of the one before and its segments."""
+        """Makes a snapshot of the one before and its segments.
+
+        Segments go on meanwhile, where the channel takes a snapshot behind them.
+        """
         assert self._base is not None and self._last is not None
-        try:
-            part = compact(
-                self._channel, self._coll, self._base, self._last, self._dtype
+        work = partial(
+            compact, self._channel, self._coll, self._base, self._last, self._dtype
+        )
+        take = partial(self._take_compacted, rows=self._rows_behind)
+        if self._channel.takes_late_snapshots:
+            self._compaction.start(
+                work,
+                lambda done: self._waiting.put(partial(self._compacted, take, done)),
             )
+        else:
+            take(outcome_of(work))
+
+    def _compacted(self, take: Callable[[Outcome], None], done: Outcome) -> None:
+        self._do(partial(take, done))
+        self._compaction.ended()
+
+    def _take_compacted(self, done: Outcome, rows: int) -> None:
+        assert self._last is not None
+        try:
+            part = done()
             self._put(part, self._last.token)
         except ConnectionError:
             return  # the segments are there, so the next one may do it
         except FileNotFoundError as error:
             raise HistoryLostError(str(error)) from error
         self._base = part
-        self._rows_behind = 0  # in segments behind the base
+        self._rows_behind -= rows
         self._remove_old()
 
     def _remove_old(self) -> None:

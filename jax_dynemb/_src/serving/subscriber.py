@@ -20,13 +20,10 @@ from jax_dynemb._src.engines.shard import copied, counter_values
 from jax_dynemb._src.files.integrity import (
     TABLES,
     Channel,
-    DamagedFileError,
     Follower,
     Part,
     check_dense,
-    delta_path,
     dense_path,
-    read_delta_header,
     read_header,
     split_dense,
     verify,
@@ -34,11 +31,18 @@ from jax_dynemb._src.files.integrity import (
 from jax_dynemb._src.files.safetensors import (
     open_series,
     read_tensor,
-    rows_of,
     safetensors,
 )
-from jax_dynemb._src.rows import Exported
-from jax_dynemb._src.table import Tables, erase_keys, insert_chunks
+from jax_dynemb._src.serving.changed_keys import (
+    ChangedKeys,
+    changed_in,
+    newest_of,
+    prepare,
+    with_changes,
+)
+from jax_dynemb._src.table import Tables, insert_chunks
+
+_Changes = dict[str, list[ChangedKeys]]
 
 
 class Version(NamedTuple):
@@ -97,7 +101,8 @@ class Subscriber(Follower):
         """Loads the newest snapshot and the segments behind it."""
         self._coll, self._reading = coll, threading.Lock()
         self._states: list[States] = []
-        self._waits_for_standby: list[dict[str, Exported]] = []
+        self._waits_for_standby: list[_Changes] = []
+        self._prepared: set[tuple[str, int]] = set()
         super().__init__(source, interval, wait)
 
     def find(self, ids: Mapping[str, Any], **options: Any) -> dict[str, Any]:
@@ -170,14 +175,33 @@ class Subscriber(Follower):
         """Brings the standby up to these parts, and serves it."""
         part = segments[0][-1]
         changes = self._read(segments)
+        self._catch_up()  # if an error stopped that of the last segment
         serving, standby = self._with_standby()
-        for each in [*self._waits_for_standby, changes]:
-            standby = self._changed(standby, each)
+        standby = self._changed(standby, changes)
         # To apply a segment twice changes nothing, so an error may be followed by this.
-        self._states, self._waits_for_standby = [serving, standby], []
+        self._states = [serving, standby]
         self._check_rows(part, standby)
         self._serve(part, [standby, serving])
         self._waits_for_standby = [changes]
+        self._catch_up()
+        self._prepare_larger(changes)
+
+    def _prepare_larger(self, changes: _Changes) -> None:
+        """Compiles what a larger segment needs, once for each table and size."""
+        for name, each in changes.items():
+            arrays = self._coll.state_name(name)
+            for size in {size for x in each if (size := x.larger_size())}:
+                if (name, size) not in self._prepared:
+                    self._prepared.add((name, size))
+                    prepare(self._coll, name, self._states[1][arrays], each[0], size)
+
+    def _catch_up(self) -> None:
+        """Brings the standby to what is served, so the next segment need not wait."""
+        if self._waits_for_standby:
+            serving, standby = self._states
+            for each in self._waits_for_standby:
+                standby = self._changed(standby, each)
+            self._states, self._waits_for_standby = [serving, standby], []
 
     def _with_standby(self) -> list[States]:
         """Returns what is served, and a state like it for the next segment."""
@@ -194,36 +218,25 @@ class Subscriber(Follower):
         with self._reading:
             self._states, self._version = states, version
 
-    def _read(self, segments: list[list[Part]]) -> dict[str, Exported]:
+    def _read(self, segments: list[list[Part]]) -> _Changes:
         """Reads the changes of all tables, compared with their checksums."""
-        found = {}
+        found: _Changes = {}
         for name, config in self._coll.engine.catalog.dynamic.items():
             # Of a channel the last segment counts; those of others have other keys.
-            chunks = [
-                chunk
+            found[name] = [
+                changes
                 for own in segments
-                for chunk in _newest_of(
-                    [_chunk(part, name, config.dim) for part in own]
+                for changes in newest_of(
+                    [changed_in(part, name, config.dim) for part in own]
                 )
             ]
-            if chunks:
-                keys = np.concatenate([each.keys for each in chunks])
-                rows = np.concatenate([each.rows for each in chunks])
-                removed: Any = [each.removed for each in chunks]
-                gone = np.concatenate(removed)
-                scores = np.ones(len(keys), np.uint64)
-                found[name] = Exported(keys, rows, scores, {}, removed=gone)
         return found
 
-    def _changed(self, state: States, changes: dict[str, Exported]) -> States:
+    def _changed(self, state: States, changes: _Changes) -> States:
         new = dict(state)
-        for name, chunk in changes.items():
-            arrays, gone = self._coll.state_name(name), chunk.removed
-            if gone is not None:
-                new[arrays] = erase_keys(self._coll, name, new[arrays], gone)
-            new[arrays] = insert_chunks(
-                self._coll, name, new[arrays], [chunk], optimizer=False, scores=False
-            )
+        for name, each in changes.items():
+            arrays = self._coll.state_name(name)
+            new[arrays] = with_changes(self._coll, name, new[arrays], each)
         return new
 
     def _check_rows(self, part: Part, state: States) -> None:
@@ -237,35 +250,6 @@ class Subscriber(Follower):
                     f"{part.tables[name]['rows']} are published: declare it with the "
                     "capacity of the publisher's."
                 )
-
-
-def _chunk(part: Part, name: str, dim: int) -> Exported | None:
-    """Returns what a segment says of a table; None if nothing changed."""
-    if name not in part.files:
-        return None
-    header = read_delta_header(delta_path(part.path, name))
-    if header.link != part.files[name]:
-        raise DamagedFileError(header.path, "it is of another segment")
-    verify(header)
-    keys = read_tensor(header, "keys")
-    rows = rows_of(header, np.arange(len(keys)), dim).astype(np.float32)
-    scores, removed = np.ones(len(keys), np.uint64), read_tensor(header, "removed")
-    return Exported(keys, rows, scores, {}, removed=removed)
-
-
-def _newest_of(chunks: list[Exported | None]) -> list[Exported]:
-    """Leaves out of chunks in order what a later one says of the same keys."""
-    later, found = np.empty(0, np.int64), []
-    for chunk in reversed(chunks):
-        if chunk is None:
-            continue
-        assert chunk.removed is not None
-        kept = ~np.isin(chunk.keys, later)
-        gone = np.setdiff1d(chunk.removed, later)
-        own = Exported(chunk.keys[kept], chunk.rows[kept], chunk.scores[kept], {})
-        found.append(own._replace(removed=gone))
-        later = np.concatenate([later, chunk.keys, chunk.removed])
-    return found
 
 
 def _with_cores(state: Any, arrays: Mapping[str, np.ndarray]) -> Any:

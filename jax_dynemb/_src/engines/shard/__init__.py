@@ -5,10 +5,14 @@
 from jax_dynemb._src.engines.shard.bucket_stats import BucketStats as BucketStats
 from jax_dynemb._src.engines.shard.bucket_stats import bucket_stats as bucket_stats
 from jax_dynemb._src.engines.shard.changed_rows import ChangedRows as ChangedRows
+from jax_dynemb._src.engines.shard.changed_rows import CopiedTable as CopiedTable
 from jax_dynemb._src.engines.shard.changed_rows import HostRows as HostRows
 from jax_dynemb._src.engines.shard.changed_rows import copied as copied
 from jax_dynemb._src.engines.shard.changed_rows import (
     copy_changed_rows as copy_changed_rows,
+)
+from jax_dynemb._src.engines.shard.changed_rows import (
+    prepare_changed_rows as prepare_changed_rows,
 )
 from jax_dynemb._src.engines.shard.changed_rows import to_host as to_host
 from jax_dynemb._src.engines.shard.counters import EVENTS as EVENTS

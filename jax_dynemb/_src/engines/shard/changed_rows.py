@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ import numpy as np
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src import ops
 from jax_dynemb._src.engines.shard.export_rows import index_only
-from jax_dynemb._src.engines.shard.scores import PACKED, words_of
+from jax_dynemb._src.engines.shard.scores import PACKED
 from jax_dynemb._src.kept_jit import kept_jit
 from jax_dynemb._src.ops import TableState
 from jax_dynemb._src.row_formats import LARGEST_CODES, scaled_codes
@@ -36,27 +36,63 @@ class ChangedRows(NamedTuple):
     count: jax.Array
 
 
-def copy_changed_rows(
-    table: TableSpec, state: TableState, since: int, room: int, dtype: str
-) -> ChangedRows:
-    """Starts to copy what changed since a clock; the next call may donate the state.
+class CopiedTable(NamedTuple):
+    """Says how the changed rows of a shard are copied.
 
-    Args:
+    Attributes:
       table: of the shard.
-      state: its arrays.
-      since: the clock of the first lookup that counts, above 0.
       room: of the buffers, in rows.
       dtype: "float32", "bfloat16", or "int8" with a scale for each row.
     """
-    ops.refuse_packed([table], "Publisher")
-    words = jnp.asarray(words_of([since])[0])
-    return _changed(table, min(room, table.local_slots), dtype, state, words)
+
+    table: TableSpec
+    room: int
+    dtype: str
+
+    @classmethod
+    def of(cls, table: TableSpec, room: int, dtype: str) -> CopiedTable:
+        """Bounds the room by the slots of the shard."""
+        ops.refuse_packed([table], "Publisher")
+        return cls(table, min(room, table.local_slots), dtype)
 
 
-@kept_jit(0, 1, 2)
+def copy_changed_rows(
+    tables: tuple[CopiedTable, ...], states: tuple[TableState, ...], since: jax.Array
+) -> list[ChangedRows]:
+    """Starts to copy what changed in shards; the next call may donate their states.
+
+    Args:
+      tables: of the shards, which lie on one device.
+      states: their arrays.
+      since: uint32[n, 2], of each the clock of the first lookup that counts, above 0.
+    """
+    return _changed(tables, states, since)
+
+
+def prepare_changed_rows(
+    tables: tuple[CopiedTable, ...], states: tuple[Any, ...], since: jax.Array
+) -> None:
+    """Compiles ``copy_changed_rows`` ahead, for the types of arrays."""
+    _changed.prepare(tables, states, since)
+
+
+@kept_jit(0)
 def _changed(
-    table: TableSpec, room: int, dtype: str, state: TableState, since: jax.Array
+    tables: tuple[CopiedTable, ...], states: tuple[TableState, ...], since: jax.Array
+) -> list[ChangedRows]:
+    found: list[ChangedRows] = []
+    for place, (copied_table, state) in enumerate(zip(tables, states, strict=True)):
+        words = since[place]
+        if found:  # in turn, since each lists its slots in memory of its own
+            words, _ = jax.lax.optimization_barrier((words, found[-1].count))
+        found.append(_changed_in(copied_table, state, words))
+    return found
+
+
+def _changed_in(
+    copied_table: CopiedTable, state: TableState, since: jax.Array
 ) -> ChangedRows:
+    table, room, dtype = copied_table
     packed = table.score_strategy in PACKED
     least = jnp.zeros_like(since) if packed else since
     first = jnp.zeros(1, jnp.int32)

@@ -41,6 +41,9 @@ class Channel(abc.ABC):
     old one, is a FileNotFoundError.
     """
 
+    # Whether a snapshot may appear when segments behind its moment are there.
+    takes_late_snapshots = False
+
     # ---- of both sides -----------------------------------------------------------
 
     @abc.abstractmethod
@@ -143,6 +146,8 @@ class FolderChannel(Channel):
     compares. The token protects where a file system has no locks, or where a process
     that was stopped for long comes back.
     """
+
+    takes_late_snapshots = True
 
     def __init__(self, folder: Path):
         self._folder, self._file = folder, -1

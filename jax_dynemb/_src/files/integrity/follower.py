@@ -159,7 +159,9 @@ class Follower(abc.ABC):
         self._segments += 1
         self._discard()
         if self._wants_snapshot():
-            self._load_newer([each.number for each in self._bases])
+            self._load_newer(
+                [each.number for each in self._bases], self._parts[0].number
+            )
         return True
 
     def _following(self, behind: list[Part]) -> list[list[Part]] | None:
@@ -182,13 +184,16 @@ class Follower(abc.ABC):
             for channel, own in zip(self._channels, numbers, strict=True)
         ]
 
-    def _load_newer(self, than: list[int]) -> bool:
-        """Takes snapshots behind some numbers, or of a publication that went back."""
+    def _load_newer(self, than: list[int], until: int = 0) -> bool:
+        """Takes snapshots behind some numbers, or of a publication that went back.
+
+        With ``until``, also segments up to there, so what is served never goes back.
+        """
         snapshots = [channel.numbers("snapshot") for channel in self._channels]
         if not all(snapshots):
             return False
         if all(each[-1] > own for each, own in zip(snapshots, than, strict=True)):
-            return self._load_now()
+            return self._load_now(until)
         for channel, part in zip(self._channels, self._parts, strict=True):
             kinds = ("snapshot", "segment")
             last = max(0, *(n for kind in kinds for n in channel.numbers(kind)), 0)
@@ -210,26 +215,26 @@ class Follower(abc.ABC):
             return False
         return self._load_now()
 
-    def _load_now(self) -> bool:
+    def _load_now(self, until: int = 0) -> bool:
         """Takes the newest snapshots; False if one goes while it is read."""
         try:
-            self._load(0.0)
+            self._load(0.0, until)
         except FileNotFoundError:
             return False
         return True
 
-    def _load(self, wait: float) -> None:
-        until = time.monotonic() + wait
+    def _load(self, wait: float, until: int = 0) -> None:
+        end = time.monotonic() + wait
         while True:
             try:
-                if self._load_newest():
+                if self._load_newest(until):
                     return
             except (FileNotFoundError, DamagedFileError) as error:
                 _check_removed(error)
             except ConnectionError:
-                if time.monotonic() >= until:
+                if time.monotonic() >= end:
                     raise
-            if time.monotonic() >= until:
+            if time.monotonic() >= end:
                 where = ", ".join(map(str, self._channels))
                 raise FileNotFoundError(
                     f"{where} has no snapshot: start the publisher, which writes one "
@@ -237,7 +242,7 @@ class Follower(abc.ABC):
                 )
             time.sleep(0.05)
 
-    def _load_newest(self) -> bool:
+    def _load_newest(self, until: int) -> bool:
         """Takes the newest snapshot of each channel, up to a moment that all have."""
         numbers = [channel.numbers("snapshot") for channel in self._channels]
         if not all(numbers):
@@ -252,8 +257,9 @@ class Follower(abc.ABC):
                 f"{len(bases)}: give it a list of all their folders or channels."
             )
         segments: list[list[Part]] | None = [[] for _ in bases]
-        if len({base.number for base in bases}) > 1:
-            segments = self._caught_up(bases)
+        newest = max(until, *(base.number for base in bases))
+        if any(base.number < newest for base in bases):
+            segments = self._caught_up(bases, newest)
             if segments is None:
                 return False
         self._take_snapshot(bases, segments)
@@ -263,9 +269,8 @@ class Follower(abc.ABC):
         self._discard()
         return True
 
-    def _caught_up(self, bases: list[Part]) -> list[list[Part]] | None:
-        """Fetches what leads from snapshots of several numbers to one moment."""
-        newest = max(base.number for base in bases)
+    def _caught_up(self, bases: list[Part], newest: int) -> list[list[Part]] | None:
+        """Fetches what leads from snapshots to one moment."""
         segments: list[list[Part]] = []
         for channel, base in zip(self._channels, bases, strict=True):
             numbers = [n for n in channel.numbers("segment") if n > base.number]

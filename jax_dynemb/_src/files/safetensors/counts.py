@@ -20,7 +20,7 @@ from jax_dynemb._src.files.safetensors.tensors import (
     check_tensor,
     read_tensor,
 )
-from jax_dynemb._src.rows import StoredTable
+from jax_dynemb._src.rows import StoredTable, among
 
 BITS = "counter_bits"
 _BITS = (8, 16)
@@ -78,5 +78,5 @@ def stored_counts(header: Header, admitted: np.ndarray) -> dict[str, Any]:
 
 def _counted(header: Header, admitted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     keys, counts = (read_tensor(header, name) for name in ("counted_keys", "counts"))
-    waiting = ~np.isin(keys, admitted)
+    waiting = ~among(keys, admitted)
     return keys[waiting], counts[waiting]

@@ -34,7 +34,15 @@ from jax_dynemb._src.files.safetensors.tensors import (
     check_table,
     read_tensor,
 )
-from jax_dynemb._src.rows import Exported, Identity, Schema, StoredTable, identity_of
+from jax_dynemb._src.rows import (
+    Exported,
+    Identity,
+    Schema,
+    StoredTable,
+    among,
+    distinct,
+    identity_of,
+)
 
 _MOST_ROWS, _MOST_BYTES = 1 << 16, 1 << 24  # of a chunk, as table/chunks.py has them
 
@@ -104,8 +112,8 @@ class Series:
         known = np.empty(0, np.int64)
         for file in reversed(self.files):
             if "removed" in file.tensors:
-                known = np.setdiff1d(known, read_tensor(file, "removed"))
-            known = np.union1d(known, read_tensor(file, "keys"))
+                known = known[~among(known, read_tensor(file, "removed"))]
+            known = distinct(known, read_tensor(file, "keys"))
         return known
 
     def chunks(self) -> Iterator[Exported]:
@@ -128,13 +136,13 @@ class Series:
         spoken_of = np.empty(0, np.int64)
         for file in self.files:
             keys = read_tensor(file, "keys")
-            place = np.flatnonzero(~np.isin(keys, spoken_of))
+            place = np.flatnonzero(~among(keys, spoken_of))
             yield file, place, keys[place]
             if file is self.base:  # the last one, with far more keys than the others
                 return
-            spoken_of = np.union1d(spoken_of, keys)
+            spoken_of = distinct(spoken_of, keys)
             if "removed" in file.tensors:
-                spoken_of = np.union1d(spoken_of, read_tensor(file, "removed"))
+                spoken_of = distinct(spoken_of, read_tensor(file, "removed"))
 
 
 def open_series(base: Path) -> Series:
