@@ -71,10 +71,11 @@ def open_commits(
     """Opens a checkpoint's commits, by path, once all stores are checked.
 
     Those that rows of former stores move into stay as they are, empty.
-    FileNotFoundError if a store has no such commit; ValueError if a store is missing,
-    or keeps rows that are not the checkpoint's.
+    FileNotFoundError if a store has no such commit. ValueError if a store is missing
+    or of no table here, or keeps rows that are not the checkpoint's.
     """
     _former.check_names(saved, nodes, former)
+    _check_names(nodes, stores)
     result, commits = {}, []
     for at, node in nodes.items():
         tag = _former.tag_of(saved, at)
@@ -119,6 +120,18 @@ def check_moves(
                 "the host_rows and the tier that it was saved with; hbm_fraction may "
                 "be another one."
             )
+
+
+def _check_names(
+    nodes: Mapping[Path, TableNode], stores: Mapping[str, Store] | None
+) -> None:
+    """Refuses stores of tables that are not there, such as misspelt ones."""
+    names = {node.name for node in nodes.values()}
+    if unknown := sorted((stores or {}).keys() - names):
+        raise ValueError(
+            f"stores names {unknown}, but the tables to restore are {sorted(names)}. "
+            "Leave out the others."
+        )
 
 
 def _given_store(
