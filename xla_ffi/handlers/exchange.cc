@@ -47,11 +47,11 @@ char const* read_pieces(IntAttr numbers, int64_t num_counters, cuda::ExchangeCal
     auto const array = field[kPieceArray], begin = field[kPieceBegin], room = field[kPieceRoom];
     auto const counter = field[kPieceCounter];
     if (array < 0 || array >= call->num_arrays) return "a piece of no array";
-    if (begin < 0 || room < 0 || field[kPieceRowBytes] < 0 ||
-        begin + room > call->part_bytes[array]) {
+    auto const part = call->part_bytes[array];
+    if (begin < 0 || begin > part || room < 0 || room > part - begin || field[kPieceRowBytes] < 0) {
       return "a piece that ends behind its part";
     }
-    if (counter >= 0 && (counter + 1) * call->shards > num_counters) return "no such counter";
+    if (counter >= 0 && counter >= num_counters / call->shards) return "no such counter";
     call->pieces[i] = {begin,
                        field[kPieceRowBytes],
                        room,
