@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,7 +26,6 @@ constexpr double kPatience = 120;
 struct PeerGroup {
   std::vector<int> devices;
   PeersRef peers;
-  GivenUp* given_up = nullptr;  // peers.given_up as the host sees it
 };
 
 double patience() {
@@ -61,7 +59,7 @@ void print_reason(PeerGroup const& group, GivenUp const& record) {
 
 void watch(std::shared_ptr<PeerGroup> const& group) {
   std::thread([group] {
-    volatile GivenUp const* const record = group->given_up;
+    volatile GivenUp const* const record = group->peers.given_up;
     while (record->reason == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     print_reason(*group, {record->reason, record->waiting, record->missing, record->round});
   }).detach();
@@ -91,22 +89,6 @@ std::string reach(std::vector<int> const& devices, int device) {
   return "";
 }
 
-// A thread reads the record until the process ends. CUDA frees what it has allocated before that,
-// so this memory is the process's own, and never freed.
-std::string make_record(PeerGroup* group) {
-  constexpr size_t kPage = 4096;
-  auto* const memory = std::aligned_alloc(kPage, kPage);
-  static_assert(sizeof(GivenUp) <= kPage, "a record fits into a page");
-  if (memory == nullptr) return "a record: no memory";
-  group->given_up = new (memory) GivenUp{};
-  auto problem =
-      problem_of(cudaHostRegister(memory, kPage, cudaHostRegisterMapped | cudaHostRegisterPortable),
-                 "a record in memory of the host");
-  if (!problem.empty()) return problem;
-  return problem_of(cudaHostGetDevicePointer(&group->peers.given_up, memory, 0),
-                    "a record that GPUs reach");
-}
-
 std::string make_mailboxes(PeerGroup* group) {
   auto& peers = group->peers;
   peers.shards = static_cast<int32_t>(group->devices.size());
@@ -121,7 +103,11 @@ std::string make_mailboxes(PeerGroup* group) {
     if (problem.empty()) problem = problem_of(cudaDeviceSynchronize(), "a mailbox");
     if (!problem.empty()) return problem;
   }
-  return make_record(group);
+  auto problem = problem_of(
+      cudaHostAlloc(&peers.given_up, sizeof(GivenUp), cudaHostAllocMapped | cudaHostAllocPortable),
+      "a record in memory of the host");
+  if (problem.empty()) *peers.given_up = {};
+  return problem;
 }
 
 struct Groups {
