@@ -62,7 +62,7 @@ nightly: install ## what takes hours: all instruction sets under sanitizers, lon
 	$(VENV)/bin/python tests/files/mutate.py --count 6500 --seed $(SEED)
 	$(VENV)/bin/python tests/files/mutate.py --count 2000 --seed $(SEED) --unchecked
 	DYNEMB_DEPARTURES=$(DEPARTURES) $(VENV)/bin/python -P -m pytest -q tests/stores/test_tables.py -k "nothing_is_lost and Log"
-	DYNEMB_DEPARTURES=$(DEPARTURES) $(VENV)/bin/python -P -m pytest -q tests/tiers/test_ahead_departures.py -k Log
+	DYNEMB_DEPARTURES=$(DEPARTURES) $(VENV)/bin/python -P -m pytest -q tests/tiers/test_prefetcher_departures.py -k Log
 	$(VENV)/bin/python -m pip install -q "ray[train]" "jax-dynemb[recipes,serve,trackers]"
 	HYPOTHESIS_PROFILE=nightly $(VENV)/bin/python -P -m pytest $(PYTEST_ARGS)
 	$(VENV)/bin/python -P -m pytest $(PYTEST_ARGS) tests/sharding --emulate-peers

@@ -124,12 +124,12 @@ def each(
             result, state = step(state, jde.ids(ids["item"]), *rest)
             results.append(result)
         return results, state, {}
-    with jde.tiers.ahead(coll, batches, stores=stores) as feed:
+    with jde.tiers.prefetch_rows(coll, batches, stores=stores) as prefetcher:
         while True:
             try:
-                (ids, *rest), state = feed.next(state)
+                (ids, *rest), state = prefetcher.next(state)
             except StopIteration:
-                return results, feed.drain(state), feed.stats()
+                return results, prefetcher.drain(state), prefetcher.stats()
             result, state = step(state, ids["item"], *rest)
             results.append(result)
 

@@ -82,15 +82,19 @@ class Walk:
         self.whole, self.state = self.plain.init(3), self.coll.init(3)
         self.steps = 0
 
-    def feed(self, batches: Iterable[np.ndarray], **options) -> jde.tiers.Ahead:
-        """Opens the feed of the small table."""
+    def prefetcher(
+        self, batches: Iterable[np.ndarray], **options
+    ) -> jde.tiers.RowPrefetcher:
+        """Opens the prefetcher of the small table."""
         given = ({"cat": ids} for ids in batches)
-        return jde.tiers.ahead(self.coll, given, stores=self.stores, **options)
+        return jde.tiers.prefetch_rows(self.coll, given, stores=self.stores, **options)
 
-    def run(self, feed: jde.tiers.Ahead, batches: Iterable[np.ndarray]) -> None:
-        """Trains; ``feed`` yields the same batches."""
+    def run(
+        self, prefetcher: jde.tiers.RowPrefetcher, batches: Iterable[np.ndarray]
+    ) -> None:
+        """Trains; ``prefetcher`` yields the same batches."""
         for batch in batches:
-            given, self.state = feed.next(self.state)
+            given, self.state = prefetcher.next(self.state)
             rows, self.state = stepper(self.coll)(self.state, given)
             self.steps += 1
             expected, self.whole = stepper(self.plain)(
@@ -98,15 +102,15 @@ class Walk:
             )
             np.testing.assert_array_equal(rows["cat"], expected["cat"])
 
-    def check(self, feed: jde.tiers.Ahead) -> None:
+    def check(self, prefetcher: jde.tiers.RowPrefetcher) -> None:
         """Every row is in the table or in the store, as the large table has it."""
-        self.check_rows(feed)
-        counts = feed.stats()
+        self.check_rows(prefetcher)
+        counts = prefetcher.stats()
         assert counts["cat/departed"] > 0 and counts["cat/returned"] > 0
 
-    def check_rows(self, feed: jde.tiers.Ahead) -> None:
-        """The same, for feeds of few batches."""
-        self.state = feed.drain(self.state)
+    def check_rows(self, prefetcher: jde.tiers.RowPrefetcher) -> None:
+        """The same, for prefetchers of few batches."""
+        self.state = prefetcher.drain(self.state)
         above, below = rows_of(self.coll, self.state), rows_in(self.stores["cat"])
         assert not above.keys() & below.keys()
         assert above | below == rows_of(self.plain, self.whole)

@@ -71,6 +71,7 @@ PYTHON_FLOORS = {
     "compiler_options": 3,
     "dynamicemb_options": 3,
     "earlier_paths": 3,
+    "former_names": 3,
     "hash_ids": 3,
     "is_whole": 3,
     "kept_jit": 3,

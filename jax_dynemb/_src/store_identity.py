@@ -42,7 +42,7 @@ def check_below(store: Store, now: Identity | None, where: str) -> None:
             "that a restore left. Open the commit of the checkpoint: pass the stores "
             "that jde.checkpoint.restore(..., stores=stores) has opened, or call "
             "store.open(tag) first. jde.tiers.open_stores(coll) opens those of the "
-            "tiers, and jde.tiers.ahead(..., stores=stores) takes them."
+            "tiers, and jde.tiers.prefetch_rows(..., stores=stores) takes them."
         )
 
 

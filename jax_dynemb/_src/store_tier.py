@@ -121,8 +121,8 @@ def ssd(
 ) -> StoreTier:
     """Keeps the rows that a table evicts in files, and brings them back when needed.
 
-    ``jde.tiers.ahead`` moves rows down and up while training runs. The index and the
-    rows that lie in memory are those of ``jde.tiers.host``.
+    ``jde.tiers.prefetch_rows`` moves rows down and up while training runs. The index
+    and the rows that lie in memory are those of ``jde.tiers.host``.
 
     Args:
       path: a directory on a disk of this machine. The ``jde.stores.Log`` of a table is

@@ -223,11 +223,13 @@ def test_rows_of_a_store_need_a_place_too(tmp_path):
     coll = jde.Tables([dataclasses.replace(config, tier=tier)])
     batches = [{"item": jde.ids(IDS[i : i + 500])} for i in range(0, 3000, 500)]
     state = coll.init(0)
-    with jde.tiers.ahead(coll, batches) as feed:
+    with jde.tiers.prefetch_rows(coll, batches) as prefetcher:
         for _ in batches:
-            ids, state = feed.next(state)
+            ids, state = prefetcher.next(state)
             _, _, state = coll.lookup(state, ids)
-        jde.checkpoint.save(tmp_path, 1, state, tables=coll, feed=feed, wait=True)
+        jde.checkpoint.save(
+            tmp_path, 1, state, tables=coll, prefetcher=prefetcher, wait=True
+        )
     without = jde.Tables([config])
     state, stores = without.init(0), {"item": store}
     with pytest.raises(ValueError, match="rows would find no place") as raised:

@@ -141,8 +141,8 @@ def train(graph, optimizer, ids):  # JAX
     optimizer.update(graph, grads)  # JAX
     return loss  # JAX
 ids = np.random.randint(0, 1000, (100, num_tables), dtype=np.int64)
-with flow.nnx.ahead(embedding, [ids]) as feed:  # JAX
-    for ids_tensor in feed:  # JAX
+with flow.nnx.prefetch_rows(embedding, [ids]) as prefetcher:  # JAX
+    for ids_tensor in prefetcher:  # JAX
         loss = train(graph, optimizer, ids_tensor)
 print(loss)
 ids = np.array([[488, 333, 220], [18, 568, 508]], dtype=np.int64)

@@ -235,8 +235,10 @@ def test_above_a_store(tmp_path):
     stores = {"cat": jde.stores.Memory(table)}
     with jde.pipeline.overlap(far[0], iter(some), stores=stores) as ahead:
         train(far, ahead)
-        assert ahead.feed is not None
-        ahead.feed.insert({"cat": np.arange(1)}, {"cat": np.ones((1, 3), np.float32)})
+        assert ahead.prefetcher is not None
+        ahead.prefetcher.insert(
+            {"cat": np.arange(1)}, {"cat": np.ones((1, 3), np.float32)}
+        )
     stats = far[0].sparse.stats()
     assert stats["cat/prefetched"] > 0 and stats["cat/departed"] > 0
     rows = rows_of(far[0].sparse.coll, far[0].sparse.get_state())

@@ -87,16 +87,16 @@ def above_a_store(paths: list[str]) -> dict[str, dict[int, str]]:
     mesh = jax.make_mesh((2,), ("data",), devices=jax.local_devices())
     model = embedding(store, mesh=mesh)
     optimizer = jde.nnx.Optimizer(model, optax.sgd(0.1))
-    with jde.nnx.ahead(model, batches(jax.process_index())) as feed:
-        for ids in feed:
+    with jde.nnx.prefetch_rows(model, batches(jax.process_index())) as prefetcher:
+        for ids in prefetcher:
             train(model, optimizer, ids["emb"])
-        feed.drain()
-        feed.commit(model.get_state(), "end")
-        return {"here": rows_of(model), "below": rows_below(feed.stores["emb"])}
+        prefetcher.drain()
+        prefetcher.commit(model.get_state(), "end")
+        return {"here": rows_of(model), "below": rows_below(prefetcher.stores["emb"])}
 
 
 def one_table(path: str) -> dict[str, dict[int, str]]:
-    """Trains a table that all processes share, and lets its feed place the ids."""
+    """Trains a table that all processes share, and lets its prefetcher place ids."""
     store = jde.one_embedding.make_cached_ssd_store_options(
         cache_budget_mb=1, persistent_path=path, capacity=2 * CAPACITY
     )
@@ -104,11 +104,11 @@ def one_table(path: str) -> dict[str, dict[int, str]]:
     model = embedding(store, mesh=mesh)
     optimizer = jde.nnx.Optimizer(model, optax.sgd(0.1))
     mine = (batch["emb"] for batch in batches(jax.process_index()))
-    with jde.nnx.ahead(model, mine) as feed:
-        for ids in feed:
+    with jde.nnx.prefetch_rows(model, mine) as prefetcher:
+        for ids in prefetcher:
             train(model, optimizer, ids)
-        feed.drain()
-        return {"here": rows_of(model), "below": rows_below(feed.stores["emb"])}
+        prefetcher.drain()
+        return {"here": rows_of(model), "below": rows_below(prefetcher.stores["emb"])}
 
 
 def main(arguments: list[str]) -> None:

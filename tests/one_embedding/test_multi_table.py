@@ -177,7 +177,7 @@ def test_a_seed_draws_the_rows():
     assert (rows[0] == rows[1]).all() and (rows[0] != rows[2]).all()
 
 
-def test_a_feed_takes_the_matrix_of_ids():
+def test_a_prefetcher_takes_the_matrix_of_ids():
     """SGD of rate 1 on sum(rows): an id that came n times has n less than its law."""
     stores = {}
 
@@ -202,13 +202,15 @@ def test_a_feed_takes_the_matrix_of_ids():
 
     draw = np.random.default_rng(0)
     given = [draw.integers(0, 700, (40, 3)) for _ in range(40)]
-    with jde.nnx.ahead(module, ((ids, n) for n, ids in enumerate(given))) as feed:
-        for number, (ids, beside) in enumerate(feed):
+    with jde.nnx.prefetch_rows(
+        module, ((ids, n) for n, ids in enumerate(given))
+    ) as prefetcher:
+        for number, (ids, beside) in enumerate(prefetcher):
             assert beside == number
             train(module, ids)
-        feed.drain()
+        prefetcher.drain()
         for t in range(3):
-            store = feed.stores[f"emb_{t}"]
+            store = prefetcher.stores[f"emb_{t}"]
             keys = store.keys()
             chunk = store.layout.unpack(keys, store.get(keys)[1])
             rows = dict(zip(keys.tolist(), chunk.rows[:, 0].tolist(), strict=True))
@@ -219,7 +221,7 @@ def test_a_feed_takes_the_matrix_of_ids():
             left = (t + 1.0 - counts).tolist()
             assert rows == dict(zip(ids.tolist(), left, strict=True))
     with (
-        pytest.raises(ValueError, match=r"a feed takes \[batch, 3\]"),
-        jde.nnx.ahead(module, [np.arange(6)]) as feed,
+        pytest.raises(ValueError, match=r"a row prefetcher takes \[batch, 3\]"),
+        jde.nnx.prefetch_rows(module, [np.arange(6)]) as prefetcher,
     ):
-        next(feed)
+        next(prefetcher)

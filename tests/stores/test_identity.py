@@ -147,7 +147,7 @@ def test_stores_of_two_tables_are_not_exchanged():
     tables = [dataclasses.replace(each, tier=tier) for each in (TABLE, OTHER)]
     stores = {"cat": jde.stores.Memory(OTHER), "dog": jde.stores.Memory(TABLE)}
     with pytest.raises(ValueError, match="rows of table 'dog', not of 'cat'"):
-        jde.tiers.ahead(jde.Tables(tables), iter(()), stores=stores)
+        jde.tiers.prefetch_rows(jde.Tables(tables), iter(()), stores=stores)
 
 
 def test_the_newest_commit_is_missing(tmp_path):

@@ -107,14 +107,14 @@ def takes(now: Node, looked: Node) -> bool:
 
 
 class Departed:
-    """Stands for what a feed reads of the state that it gets."""
+    """Stands for what a prefetcher reads of the state that it gets."""
 
     def __init__(self, node):
         self.identity = lambda name: identity_in(node.coll, node.state, name)
 
 
 class Machine:
-    """Holds some states of several histories, marks, deltas, replicas and feeds."""
+    """Holds some states of histories, marks, deltas, replicas and prefetchers."""
 
     def __init__(self, seed: int, folder):
         self.rng = np.random.default_rng(seed)
@@ -125,7 +125,7 @@ class Machine:
         self.marks: list[tuple[jde.Mark, Node]] = []
         self.deltas: list[jde.Delta] = []
         self.replica, self.at = COLL.init(0), None
-        self.feed: tuple[Moments, Node] | None = None
+        self.prefetcher: tuple[Moments, Node] | None = None
 
     def one_of(self, found: list) -> Any:
         """Draws the latest more often: lines become long."""
@@ -229,23 +229,23 @@ class Machine:
         self.at = delta.until
 
     def go_on(self) -> None:
-        """A feed gets any state; after an error another feed begins."""
+        """A prefetcher gets any state; after an error another prefetcher begins."""
         now = self.one_of(self.nodes)
-        if self.feed is None:
+        if self.prefetcher is None:
             moments = Moments({"t": Memory(SMALL)})
             moments.go_on(Departed(now))
-            self.feed = moments, now
+            self.prefetcher = moments, now
             return
-        moments, latest = self.feed
+        moments, latest = self.prefetcher
         right = expected(now, latest)
         try:
             moments.go_on(Departed(now))
         except ValueError as error:
             self.refused(error, right)
-            self.feed = None
+            self.prefetcher = None
             return
         self.was_taken(right)
-        self.feed = moments, now
+        self.prefetcher = moments, now
 
     def refused(self, error: ValueError, right: bool | None) -> None:
         assert right is not True, error

@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jax_dynemb as jde
-from tiers.ahead_of_processes import of_text
+from tiers.prefetch_rows_of_processes import of_text
 from walks import rows_in, rows_of
 
 BATCH, IDS, SAVED, LAST = 60, 1500, 24, 40
@@ -101,20 +101,20 @@ class Run:
                 self.state = train(self.coll, self.state, ids)
             return
         fed = self._named(first, last)
-        with jde.tiers.ahead(self.coll, fed, stores=self.stores) as feed:
+        with jde.tiers.prefetch_rows(self.coll, fed, stores=self.stores) as prefetcher:
             for step in range(first, last):
                 if step == save:
-                    self._save(step, feed=feed)
-                ids, self.state = feed.next(self.state)
+                    self._save(step, prefetcher=prefetcher)
+                ids, self.state = prefetcher.next(self.state)
                 self.state = train(self.coll, self.state, ids)
-            self.state = feed.drain(self.state)
+            self.state = prefetcher.drain(self.state)
 
     def _named(self, first: int, last: int):
         for ids in batches(first, last):
             yield {name: ids[name] for name in self.coll.tables}
 
-    def _save(self, step: int, **feed) -> None:
-        jde.checkpoint.save(self.path, step, self.state, tables=self.coll, **feed)
+    def _save(self, step: int, **prefetcher) -> None:
+        jde.checkpoint.save(self.path, step, self.state, tables=self.coll, **prefetcher)
 
     def restore(self) -> None:
         """Goes back to the checkpoint."""

@@ -50,16 +50,16 @@ def test_everything_is_pinned(platform):
 def test_everything_is_pinned_above_a_store():
     """A pinned table evicts no row; rows below stay there, and are not lost."""
     walk, batches = Walk(jde.stores.Memory(PLAIN)), cold_batches(1, 60)
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches[:40])
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches[:40])
         keys = np.array(sorted(rows_of(walk.coll, walk.state)))
         walk.state = walk.coll.pin(walk.state, {"cat": jde.ids(keys)})
-        walk.state = feed.drain(walk.state)
+        walk.state = prefetcher.drain(walk.state)
         below = rows_in(walk.stores["cat"])
         for _ in batches[40:]:
-            ids, walk.state = feed.next(walk.state)
+            ids, walk.state = prefetcher.next(walk.state)
             _, _, walk.state = walk.coll.lookup(walk.state, ids)
-        walk.state = feed.drain(walk.state)
+        walk.state = prefetcher.drain(walk.state)
     assert rows_of(walk.coll, walk.state).keys() >= set(keys.tolist())
     assert rows_in(walk.stores["cat"]).items() >= below.items()
     assert walk.coll.stats(walk.state)["cat/refused"] > 0
@@ -70,11 +70,13 @@ def test_a_disk_that_fails_in_the_middle_of_a_write(tmp_path):
     batches = cold_batches(2, 80)
     log = jde.stores.Log(tmp_path / "log", PLAIN)
     walk = Walk(log)
-    feed = walk.feed(batches)
-    walk.run(feed, batches[:40])
+    prefetcher = walk.prefetcher(batches)
+    walk.run(prefetcher, batches[:40])
     path = tmp_path / "checkpoints"
     tables = {"tables": walk.coll}
-    jde.checkpoint.save(path, 40, walk.state, **tables, feed=feed, wait=True)
+    jde.checkpoint.save(
+        path, 40, walk.state, **tables, prefetcher=prefetcher, wait=True
+    )
     expected = rows_of(walk.plain, walk.whole)
     largest = max(x.stat().st_size for x in (tmp_path / "log").rglob("*.*"))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -82,13 +84,13 @@ def test_a_disk_that_fails_in_the_middle_of_a_write(tmp_path):
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest + 100, before[1]))
         with pytest.raises(OSError, match="File too large"):
-            walk.run(feed, batches[40:])
+            walk.run(prefetcher, batches[40:])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
     with pytest.raises(OSError, match="File too large"):
-        feed.drain(walk.state)
-    feed.close()
+        prefetcher.drain(walk.state)
+    prefetcher.close()
     log.close()
     with jde.stores.Log(tmp_path / "log", PLAIN) as again:
         back = jde.checkpoint.restore(
@@ -108,7 +110,7 @@ def test_a_path_that_is_no_directory(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(NotADirectoryError, match=r"give jde\.tiers\.ssd a directory"):
-        jde.tiers.ahead(tables_at(file), [])
+        jde.tiers.prefetch_rows(tables_at(file), [])
     with pytest.raises(OSError, match=r"give jde\.tiers\.ssd a directory"):
         jde.tiers.open_stores(tables_at("/proc/none"))
 
@@ -117,14 +119,14 @@ def test_two_writers_of_one_path(tmp_path):
     """The second is refused by name, and reads beside the first one's commits."""
     coll, batches = tables_at(tmp_path), [{"cat": x} for x in cold_batches(3, 30)]
     state = coll.init(0)
-    with jde.tiers.ahead(coll, batches) as feed:
+    with jde.tiers.prefetch_rows(coll, batches) as prefetcher:
         with pytest.raises(RuntimeError, match="has a writer already"):
-            jde.tiers.ahead(coll, batches)
+            jde.tiers.prefetch_rows(coll, batches)
         for _ in range(25):
-            ids, state = feed.next(state)
+            ids, state = prefetcher.next(state)
             state = coll.lookup(state, ids)[2]
-        feed.commit(state, "one")
+        prefetcher.commit(state, "one")
         beside = jde.stores.Log(tmp_path / "cat", PLAIN, read_only=True)
-        assert rows_in(beside) == rows_in(feed.stores["cat"]) != {}
+        assert rows_in(beside) == rows_in(prefetcher.stores["cat"]) != {}
         with pytest.raises(ValueError, match="this Log is read_only"):
             beside.put(np.array([1]), np.zeros((1, beside.layout.row_bytes), np.uint8))

@@ -46,7 +46,7 @@ class Interleaved(Walk):
         expected, self.whole = evaluation(self.plain)(self.whole, {"cat": jde.ids(ids)})
         np.testing.assert_array_equal(rows, expected)
 
-    def alone(self, feed, batches) -> None:
+    def alone(self, prefetcher, batches) -> None:
         """Reads the table alone, which answers what it has."""
         for ids in batches:
             given = {"cat": jde.ids(ids)}
@@ -57,34 +57,38 @@ class Interleaved(Walk):
             _, self.state = evaluation(self.coll)(self.state, given)
             _, self.whole = evaluation(self.plain)(self.whole, given)
 
-    def fetched(self, feed, batches) -> None:
+    def fetched(self, prefetcher, batches) -> None:
         """Brings rows up first."""
         for ids in batches:
-            self.state, absent = feed.fetch(self.state, {"cat": ids})
+            self.state, absent = prefetcher.fetch(self.state, {"cat": ids})
             assert absent == {"cat": 0}
             self.evaluate({"cat": jde.ids(ids)}, ids)
 
-    def beside(self, feed, batches) -> None:
-        """A second feed over the same stores; it may end early."""
+    def beside(self, prefetcher, batches) -> None:
+        """A second prefetcher over the same stores; it may end early."""
         given = [{"cat": ids} for ids in batches]
-        with jde.tiers.ahead(self.coll, given, stores=feed.stores) as second:
+        with jde.tiers.prefetch_rows(
+            self.coll, given, stores=prefetcher.stores
+        ) as second:
             for ids in batches[: len(batches) - len(batches) // 4]:
                 on_device, self.state = second.next(self.state)
                 self.evaluate(on_device, ids)
 
-    def trained_beside(self, feed, batches) -> None:
-        """A second feed whose batches are trained."""
+    def trained_beside(self, prefetcher, batches) -> None:
+        """A second prefetcher whose batches are trained."""
         given = [{"cat": ids} for ids in batches]
-        with jde.tiers.ahead(self.coll, given, stores=feed.stores) as second:
+        with jde.tiers.prefetch_rows(
+            self.coll, given, stores=prefetcher.stores
+        ) as second:
             self.run(second, batches)
 
-    def inserted(self, feed, batches) -> None:
+    def inserted(self, prefetcher, batches) -> None:
         """Writes rows of any ids, those below too."""
         for ids in batches[:1]:
             some = np.unique(ids)
             some = some[some != -1]
             rows = np.full((len(some), 3), 0.5, np.float32)
-            self.state = feed.insert(self.state, {"cat": some}, {"cat": rows})
+            self.state = prefetcher.insert(self.state, {"cat": some}, {"cat": rows})
             given = {"cat": jde.ids(some)}
             self.whole = self.plain.insert(self.whole, given, {"cat": rows})
 
@@ -95,17 +99,17 @@ def interleave(seed: int, rounds: int, config=BELOW, **placement) -> None:
     walk = Interleaved(jde.stores.Memory(PLAIN), config, **placement)
     batches = cold_batches(seed, 10 * rounds)
     calls = [walk.alone, walk.fetched, walk.beside, walk.trained_beside, walk.inserted]
-    with walk.feed(batches, depth=int(rng.integers(1, 4))) as feed:
+    with walk.prefetcher(batches, depth=int(rng.integers(1, 4))) as prefetcher:
         at = 0
         for _ in range(rounds):
             steps = int(rng.integers(1, 11))
-            walk.run(feed, batches[at : at + steps])
+            walk.run(prefetcher, batches[at : at + steps])
             at += steps
             for _ in range(int(rng.integers(1, 4))):
                 call = calls[rng.integers(len(calls))]
                 ids = cold_batches(int(rng.integers(1 << 20)), int(rng.integers(1, 7)))
-                call(feed, ids)
-        walk.check_rows(feed)
+                call(prefetcher, ids)
+        walk.check_rows(prefetcher)
 
 
 @pytest.mark.slow
@@ -143,22 +147,22 @@ def test_an_evaluation_uses_up_no_hold(devices):
     assert not np.asarray(coll.find(state, held)[1]["cat"]).all()
 
 
-def test_a_feed_that_only_evaluates():
+def test_a_prefetcher_that_only_evaluates():
     """Its rows are held for no batch, so any number of batches has room."""
     batches = cold_batches(5, 60)
     walk = Interleaved(jde.stores.Memory(PLAIN))
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)
     for _ in range(2):
-        with walk.feed(batches, evaluate=True) as feed:
+        with walk.prefetcher(batches, evaluate=True) as prefetcher:
             for ids in batches:
-                given, walk.state = feed.next(walk.state)
+                given, walk.state = prefetcher.next(walk.state)
                 walk.evaluate(given, ids)
-            assert feed.stats()["cat/no_room"] == 0
+            assert prefetcher.stats()["cat/no_room"] == 0
     more = cold_batches(6, 20)
-    with walk.feed(more) as feed:
-        walk.run(feed, more)
-        walk.check(feed)
+    with walk.prefetcher(more) as prefetcher:
+        walk.run(prefetcher, more)
+        walk.check(prefetcher)
 
 
 def test_what_finds_no_room_is_counted_and_said():
@@ -166,38 +170,38 @@ def test_what_finds_no_room_is_counted_and_said():
     walk = Interleaved(jde.stores.Memory(PLAIN))
     many = np.arange(4000)
     batches = list(many.reshape(80, 50))
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)
-        walk.state, absent = feed.fetch(walk.state, {"cat": many})
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)
+        walk.state, absent = prefetcher.fetch(walk.state, {"cat": many})
         found = np.asarray(walk.coll.find(walk.state, {"cat": jde.ids(many)})[1]["cat"])
         assert absent["cat"] == (~found).sum() > 3000
-        walk.state = feed.drain(walk.state)
-        assert feed.stats()["cat/no_room"] == absent["cat"]
+        walk.state = prefetcher.drain(walk.state)
+        assert prefetcher.stats()["cat/no_room"] == absent["cat"]
     above, below = rows_of(walk.coll, walk.state), rows_in(walk.stores["cat"])
     assert not above.keys() & below.keys()
     assert above | below == rows_of(walk.plain, walk.whole)
 
 
-def test_feeds_over_some_of_the_stores_are_refused():
+def test_prefetchers_over_some_of_the_stores_are_refused():
     two = dataclasses.replace(BELOW, name="two", feature_names=("two",))
     both, one = jde.Tables([BELOW, two]), jde.Tables([BELOW])
     stores = {table.name: jde.stores.Memory(table) for table in (BELOW, two)}
     some = {"cat": stores["cat"]}
     with (
-        jde.tiers.ahead(both, [], stores=stores),
-        pytest.raises(ValueError, match="Give both feeds the same stores"),
+        jde.tiers.prefetch_rows(both, [], stores=stores),
+        pytest.raises(ValueError, match="Give both prefetchers the same stores"),
     ):
-        jde.tiers.ahead(one, [], stores=some)
-    jde.tiers.ahead(one, [], stores=some).close()
+        jde.tiers.prefetch_rows(one, [], stores=some)
+    jde.tiers.prefetch_rows(one, [], stores=some).close()
 
 
 def test_a_module_fetches():
     model = jde.nnx.EmbeddingCollection([BELOW], rngs=nnx.Rngs(0))
     stores = {"cat": jde.stores.Memory(PLAIN)}
     batches = [{"cat": np.arange(at, at + 50)} for at in range(0, 1500, 50)]
-    with jde.nnx.ahead(model, batches, stores=stores) as feed:
-        for ids in feed:
+    with jde.nnx.prefetch_rows(model, batches, stores=stores) as prefetcher:
+        for ids in prefetcher:
             model(ids)
-        assert feed.fetch({"cat": np.arange(100)}) == {"cat": 0}
+        assert prefetcher.fetch({"cat": np.arange(100)}) == {"cat": 0}
         found = model.coll.find(model.get_state(), {"cat": jde.ids(np.arange(100))})[1]
         assert np.asarray(found["cat"]).all()

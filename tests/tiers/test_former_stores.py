@@ -19,10 +19,10 @@ from walks import BELOW, PLAIN, Walk, cold_batches, rows_in, rows_of
 def walk(tmp_path):
     """Returns a run with a checkpoint of one process."""
     walk, batches = Walk(jde.stores.Memory(PLAIN)), cold_batches(1, 60)
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)
         jde.checkpoint.save(
-            tmp_path / "run", 60, walk.state, tables=walk.coll, feed=feed
+            tmp_path / "run", 60, walk.state, tables=walk.coll, prefetcher=prefetcher
         )
     return walk
 
@@ -52,9 +52,9 @@ def test_each_row_moves_and_training_goes_on(tmp_path, walk):
     assert above | below == expected and not above.keys() & below.keys()
     walk.state, walk.stores = back.tree, {"cat": new}
     batches = cold_batches(2, 40)
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)
-        walk.check(feed)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)
+        walk.check(prefetcher)
 
 
 def test_rows_move_into_a_table_without_a_store(tmp_path, walk):
@@ -66,9 +66,9 @@ def test_rows_move_into_a_table_without_a_store(tmp_path, walk):
 
 def other_run():
     walk, batches = Walk(jde.stores.Memory(PLAIN)), cold_batches(3, 60)
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)
-        feed.commit(walk.state, "step-60", 60)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)
+        prefetcher.commit(walk.state, "step-60", 60)
     return walk.stores["cat"]
 
 

@@ -89,26 +89,29 @@ def test_rings_and_holds_stay(platform):
     """Rows that have departed stay in the ring, and held ones stay held."""
     walk = Walk(jde.stores.Memory(PLAIN))
     batches = cold_batches(1, 90)
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches[:30])
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches[:30])
         waiting = len(walk.coll.departed(walk.state).exported("cat").keys)
         held = int(np.count_nonzero(walk.state["cat"].tier.held))
         rows = walk.coll.tables["cat"].num_slots
         walk.coll, walk.state = walk.coll.grow(walk.state, {"cat": 2 * rows})
         assert len(walk.coll.departed(walk.state).exported("cat").keys) == waiting > 0
         assert np.count_nonzero(walk.state["cat"].tier.held) == 2 * held > 0
-        feed.use(walk.coll)
-        walk.run(feed, batches[30:])
-        walk.check(feed)
+        prefetcher.use(walk.coll)
+        walk.run(prefetcher, batches[30:])
+        walk.check(prefetcher)
     assert walk.coll.tables["cat"].tier.host_rows == 2 * rows
     assert walk.coll.tables["cat"].capacity == PLAIN.capacity
 
 
-def test_a_feed_of_other_tables_is_refused():
+def test_a_prefetcher_of_other_tables_is_refused():
     walk = Walk(jde.stores.Memory(PLAIN))
     other = jde.Tables([dataclasses.replace(BELOW, dim=7)])
-    with walk.feed([]) as feed, pytest.raises(ValueError, match="dim 3 there"):
-        feed.use(other)
+    with (
+        walk.prefetcher([]) as prefetcher,
+        pytest.raises(ValueError, match="dim 3 there"),
+    ):
+        prefetcher.use(other)
 
 
 def test_too_few_frames_are_named_before_anything_moves(platform):

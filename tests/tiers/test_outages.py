@@ -86,22 +86,24 @@ class Outages(Walk):
     def train(self, steps: int, away: Callable[[], None] | None = None) -> None:
         """Trains and saves; the server goes away soon after so many steps."""
         begin, end = self.steps, self.steps + steps + 2 * SAVED_EVERY
-        with self.feed(map(batch, range(begin, end))) as feed:
+        with self.prefetcher(map(batch, range(begin, end))) as prefetcher:
             since = time.monotonic()
             while self.steps < end:
                 if away is not None and self.steps - begin == steps:
                     away()
-                self.run(feed, [batch(self.steps)])
+                self.run(prefetcher, [batch(self.steps)])
                 if self.steps % SAVED_EVERY == 0:
-                    self.save(feed)
+                    self.save(prefetcher)
                     self.pace, since = time.monotonic() - since, time.monotonic()
             jde.checkpoint.wait()
 
-    def save(self, feed: jde.tiers.Ahead) -> None:
+    def save(self, prefetcher: jde.tiers.RowPrefetcher) -> None:
         """Saves the small table, and keeps the other one."""
         self.kept[self.steps] = jax.tree.map(jnp.copy, self.whole)
         path, tables = self.folder / "checkpoints", self.coll
-        jde.checkpoint.save(path, self.steps, self.state, tables=tables, feed=feed)
+        jde.checkpoint.save(
+            path, self.steps, self.state, tables=tables, prefetcher=prefetcher
+        )
 
 
 @pytest.mark.slow

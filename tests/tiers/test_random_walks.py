@@ -83,7 +83,7 @@ class RandomWalk:
         return jde.Tables([config], **self.placement)
 
     def open(self) -> None:
-        """Begins to feed from the present step on."""
+        """Begins to prefetch rows from the present step on."""
         if not self.below:
             return
         if self.log is None:
@@ -91,7 +91,9 @@ class RandomWalk:
                 self.folder / "log", self.coll.tables["t"], segment_megabytes=1 / 64
             )
         batches = ({"t": self.ids_of(n)} for n in itertools.count(self.step))
-        self.feed = jde.tiers.ahead(self.coll, batches, stores={"t": self.log})
+        self.prefetcher = jde.tiers.prefetch_rows(
+            self.coll, batches, stores={"t": self.log}
+        )
 
     def ids_of(self, number: int) -> np.ndarray:
         return draw(number, self.size)
@@ -104,7 +106,7 @@ class RandomWalk:
         self.twins.apply(residuals, {"t": d_rows})
         given = {"t": jde.ids(ids)}
         if self.below:
-            given, self.state = self.feed.next(self.state)
+            given, self.state = self.prefetcher.next(self.state)
         got, self.state = jitted(self.coll)(self.state, given["t"], jnp.asarray(d_rows))
         np.testing.assert_array_equal(got, rows["t"])
         self.step += 1
@@ -127,7 +129,7 @@ class RandomWalk:
         rows = rows.astype(np.float32)
         self.twins.insert({"t": ids}, {"t": rows})
         if self.below:
-            self.state = self.feed.insert(self.state, {"t": ids}, {"t": rows})
+            self.state = self.prefetcher.insert(self.state, {"t": ids}, {"t": rows})
         else:
             given = {"t": jde.ids(ids)}
             self.state = self.coll.insert(self.state, given, {"t": jnp.asarray(rows)})
@@ -136,7 +138,7 @@ class RandomWalk:
         ids = self.ids_of(self.step + 30_000)[:20]
         self.twins.erase({"t": ids})
         if self.below:
-            self.state = self.feed.erase(self.state, {"t": ids})
+            self.state = self.prefetcher.erase(self.state, {"t": ids})
         else:
             self.state = self.coll.erase(self.state, {"t": jde.ids(ids)})
 
@@ -144,21 +146,21 @@ class RandomWalk:
         self.host_rows = 2 * self.coll.tables["t"].num_slots
         self.coll, self.state = self.coll.grow(self.state, {"t": self.host_rows})
         if self.below:
-            self.feed.use(self.coll)
+            self.prefetcher.use(self.coll)
         else:
             grow(self.twins, t=self.host_rows)
         assert self.coll.tables["t"].num_slots == self.host_rows
 
     def save_and_load(self, frames: int) -> None:
         """Another step is taken back; the cache gets another size."""
-        path, feed = self.folder / "checkpoints", {}
+        path, prefetcher = self.folder / "checkpoints", {}
         if self.below:
-            feed = {"feed": self.feed}
-        jde.checkpoint.save(path, self.step, self.state, tables=self.coll, **feed)
+            prefetcher = {"prefetcher": self.prefetcher}
+        jde.checkpoint.save(path, self.step, self.state, tables=self.coll, **prefetcher)
         stores = {}
         if self.below:
-            _, self.state = self.feed.next(self.state)
-            self.feed.close()
+            _, self.state = self.prefetcher.next(self.state)
+            self.prefetcher.close()
             stores = {"stores": {"t": self.log}}
         self.coll = self.tables(frames)
         self.state = jde.checkpoint.restore(
@@ -171,7 +173,7 @@ class RandomWalk:
         self.twins.check(EXACT)
         below = {}
         if self.below:
-            self.state = self.feed.drain(self.state)
+            self.state = self.prefetcher.drain(self.state)
             below = rows_in(self.log)
             assert self.coll.stats(self.state)["t/refused"] == 0
         above = rows_of(self.coll, self.state, "t")
@@ -199,7 +201,7 @@ def walk(frames: int, below: bool, devices: int | None, seed: int, rounds: int) 
             one.check()
         if below:
             assert len(one.log.keys()) > 50
-            one.feed.close()
+            one.prefetcher.close()
             one.log.close()
         jde.checkpoint.wait()
 

@@ -39,10 +39,10 @@ def main(kind: str, place: str, name: str = "") -> None:
     batches = [rng.integers(0, SEEN, 40) for _ in range(STEPS * 10)]
     walk, marks = Walk(stores["cold"], BELOW), None
     find = jax.jit(lambda s, ids: walk.plain.find(s, {"cat": ids})[:2])
-    with walk.feed(batches) as feed:
+    with walk.prefetcher(batches) as prefetcher:
         for turn, _ in enumerate(sys.stdin):
-            walk.run(feed, batches[turn * STEPS : (turn + 1) * STEPS])
-            feed.commit(walk.state, f"turn-{turn}", turn)
+            walk.run(prefetcher, batches[turn * STEPS : (turn + 1) * STEPS])
+            prefetcher.commit(walk.state, f"turn-{turn}", turn)
             jde.export.to_store(
                 walk.coll,
                 walk.state,

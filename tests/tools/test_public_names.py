@@ -3,6 +3,7 @@
 """What a user finds by completion is what the documentation lists, and nothing else."""
 
 import importlib
+import operator
 import re
 from pathlib import Path
 from types import ModuleType
@@ -46,6 +47,19 @@ def test_a_module_shows_documented_names(name):
     if name == "torchrec":  # names that are documented as the planner's
         names -= {f"torchrec.{x}" for x in shown(jde)}
     assert names <= documented(), sorted(names - documented())
+
+
+@pytest.mark.parametrize(
+    "former", ["tiers.ahead", "tiers.Ahead", "nnx.ahead", "nnx.Feed"]
+)
+def test_a_former_name_says_the_present_one(former):
+    path, name = former.split(".")
+    module = getattr(jde, path)
+    with pytest.raises(AttributeError, match=f"jde.{former} has a new name") as caught:
+        getattr(module, name)
+    (present,) = re.findall(r"write jde\.(\S+)\.$", str(caught.value))
+    assert present in documented() and operator.attrgetter(present)(jde)
+    assert not hasattr(module, name) and not hasattr(module, "no_such_name")
 
 
 @pytest.mark.parametrize("name", MODULES)

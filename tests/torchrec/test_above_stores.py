@@ -78,7 +78,7 @@ def made(tables):
     return model, jde.nnx.Optimizer(model, optax.sgd(0.1))
 
 
-@pytest.mark.parametrize("loop", ["ahead", "overlap", "pipeline"])
+@pytest.mark.parametrize("loop", ["prefetch_rows", "overlap", "pipeline"])
 def test_the_rows_are_those_of_large_tables(loop):
     plain, optimizer = made(PLAIN)
     for batch in batches():
@@ -86,13 +86,13 @@ def test_the_rows_are_those_of_large_tables(loop):
     above = [dataclasses.replace(table, tier=TIER) for table in PLAIN]
     model, optimizer = made(above)
     stores = {table.name: jde.stores.Memory(table) for table in PLAIN}
-    if loop == "ahead":
-        feed = jde.nnx.ahead(model.sparse, batches(), stores=stores)
-        for batch in feed:
+    if loop == "prefetch_rows":
+        prefetcher = jde.nnx.prefetch_rows(model.sparse, batches(), stores=stores)
+        for batch in prefetcher:
             step(model, optimizer, batch)
     elif loop == "overlap":
         pairs = jde.pipeline.overlap(model, batches(), stores=stores)
-        feed = pairs.feed
+        prefetcher = pairs.prefetcher
         for batch in pairs:
             step(model, optimizer, batch)
     else:
@@ -103,12 +103,12 @@ def test_the_rows_are_those_of_large_tables(loop):
                 pipeline.progress(iterator)
                 steps += 1
         assert steps == 40
-        feed = pipeline.feed
-    feed.drain()
+        prefetcher = pipeline.prefetcher
+    prefetcher.drain()
     for name in ("t", "u"):
         found = rows_of(model.sparse.coll, model.sparse.get_state(), name)
         below = rows_in(stores[name])
         assert len(below) > 100 and not found.keys() & below.keys()
         whole = rows_of(plain.sparse.coll, plain.sparse.get_state(), name)
         assert found | below == whole
-    feed.close()
+    prefetcher.close()

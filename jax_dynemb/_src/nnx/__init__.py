@@ -7,8 +7,6 @@ from jax_dynemb._src.nnx.collection import (
 )
 from jax_dynemb._src.nnx.collection import EmbeddingCollection as EmbeddingCollection
 from jax_dynemb._src.nnx.embed import DynamicEmbed as DynamicEmbed
-from jax_dynemb._src.nnx.feed import Feed as Feed
-from jax_dynemb._src.nnx.feed import ahead as ahead
 from jax_dynemb._src.nnx.grads import Grads as Grads
 from jax_dynemb._src.nnx.grads import LookupGradients as LookupGradients
 from jax_dynemb._src.nnx.jit import jit as jit
@@ -17,6 +15,8 @@ from jax_dynemb._src.nnx.optimizer import clip_by_global_norm as clip_by_global_
 from jax_dynemb._src.nnx.optimizer import update_tables as update_tables
 from jax_dynemb._src.nnx.overlap import Overlap as Overlap
 from jax_dynemb._src.nnx.overlap import overlap as overlap
+from jax_dynemb._src.nnx.row_prefetcher import RowPrefetcher as RowPrefetcher
+from jax_dynemb._src.nnx.row_prefetcher import prefetch_rows as prefetch_rows
 from jax_dynemb._src.nnx.table_batched import (
     TableBatchedTTEmbeddingBag as TableBatchedTTEmbeddingBag,
 )

@@ -16,7 +16,7 @@ from flax import nnx
 from jax_dynemb._src.jagged import Jagged
 from jax_dynemb._src.kind_of import kind_of
 from jax_dynemb._src.nnx.coming import Announced, announce, withdraw
-from jax_dynemb._src.nnx.feed import Feed, ahead
+from jax_dynemb._src.nnx.row_prefetcher import RowPrefetcher, prefetch_rows
 from jax_dynemb._src.nnx.table_module import TableModule
 from jax_dynemb._src.pipeline import Prefetched, prefetch
 from jax_dynemb._src.stores import Store
@@ -42,17 +42,17 @@ def overlap(
     bit. The step is a function of ``jde.nnx.jit`` that is called with the model and
     uses ``jde.nnx.value_and_grad``. A thread has the next batches ready, as
     ``jde.pipeline.prefetch``. Above a store it also brings rows from there, as
-    ``jde.nnx.ahead``.
+    ``jde.nnx.prefetch_rows``.
 
     Args:
       model: the first Module that the step is called with.
-      batches: pytrees; above a store as for ``jde.nnx.ahead``, on the host.
+      batches: pytrees; above a store as for ``jde.nnx.prefetch_rows``, on the host.
       ids: finds in a batch the ids by feature. None: a dict in the batch has features
         among its keys, or ``jde.torchrec`` finds its KeyedJaggedTensor. Of a model with
         one feature a batch may be the ids, or begin with them.
       size: batches that are ready or in the making.
       sharding: of batches, as for ``jde.pipeline.prefetch``.
-      stores: by table name, as for ``jde.nnx.ahead``.
+      stores: by table name, as for ``jde.nnx.prefetch_rows``.
 
     Returns:
       An iterator; ``close()``, or ``with``, ends its thread, and so does leaving the
@@ -79,10 +79,10 @@ class Overlap:
     """Yields batches, and announces to the steps what comes behind each.
 
     Attributes:
-      feed: above a store, the feed that brings rows from there; else None.
+      prefetcher: above a store, the one that brings rows from there; else None.
     """
 
-    feed: Feed | None = None
+    prefetcher: RowPrefetcher | None = None
 
     def __init__(
         self,
@@ -99,16 +99,16 @@ class Overlap:
         above = [m for m in modules if tables_with_stores(m.coll)]
         if len(above) > 1:
             raise ValueError(
-                f"overlap feeds tables with stores in one collection, not in "
+                f"overlap prefetches rows from the stores of one collection, not of "
                 f"{len(above)}: put these tables into one collection."
             )
         self._pairs: _Pairs | _PairsAboveStore
         if above:
             looked_at = _LookedAt(batches)
             options = {"depth": size, "sharding": sharding, "stores": stores}
-            self.feed = ahead(above[0], looked_at, **options)
+            self.prefetcher = prefetch_rows(above[0], looked_at, **options)
             self._pairs = _PairsAboveStore(
-                self.feed, looked_at, above[0].coll, ids_of, sharding
+                self.prefetcher, looked_at, above[0].coll, ids_of, sharding
             )
         else:
             self._pairs = _Pairs(prefetch(batches, size, sharding), ids_of)
@@ -147,7 +147,7 @@ class Overlap:
         self._pairs.close()
 
     def _end(self) -> None:
-        """Announces nothing more; a feed stays open until ``close``."""
+        """Announces nothing more; a prefetcher stays open until ``close``."""
         withdraw(self._announced)
         if self._yielded and not self._announced.taken:
             warnings.warn(_NOT_TAKEN, stacklevel=3)
@@ -179,7 +179,7 @@ class _Pairs:
 
 
 class _LookedAt:
-    """Remembers the batches that a feed has read ahead."""
+    """Remembers the batches that a prefetcher has read ahead."""
 
     def __init__(self, batches: Iterable[Any]):
         self.read: collections.deque[Any] = collections.deque()
@@ -192,25 +192,25 @@ class _LookedAt:
 
 
 class _PairsAboveStore:
-    """Yields such pairs while a feed brings rows of each batch from its store.
+    """Yields such pairs while a prefetcher brings rows of each batch from its store.
 
-    The feed reads some batches ahead. What it has read is known here. Where that is
-    nothing yet, rows of the next batch come in its own lookup.
+    The prefetcher reads some batches ahead. What it has read is known here. Where that
+    is nothing yet, rows of the next batch come in its own lookup.
     """
 
     def __init__(
         self,
-        feed: Feed,
+        prefetcher: RowPrefetcher,
         looked_at: _LookedAt,
         coll: Tables,
         ids_of: _IdsOf,
         sharding: Any,
     ):
-        self._feed, self._read = feed, looked_at.read
+        self._prefetcher, self._read = prefetcher, looked_at.read
         self._coll, self._ids_of, self._sharding = coll, ids_of, sharding
 
     def __next__(self) -> tuple[Any, Mapping[str, Any]]:
-        batch = next(self._feed)
+        batch = next(self._prefetcher)
         own = self._read.popleft()
         following = self._read[0] if self._read else None
         given = self._ids_of(own if following is None else following)
@@ -219,7 +219,7 @@ class _PairsAboveStore:
         return batch, on_device(self._coll, given, self._sharding)
 
     def close(self) -> None:
-        self._feed.close()
+        self._prefetcher.close()
 
 
 class _IdsFinder:

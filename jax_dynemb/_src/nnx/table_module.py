@@ -180,7 +180,7 @@ class TableModule(ObservedModule):
         return self.known_in(known)
 
     def fed(self, batch: Any) -> tuple[dict[str, Any], Any]:
-        """Finds the ids of a batch on the host, for ``jde.nnx.ahead``.
+        """Finds the ids of a batch on the host, for ``jde.nnx.prefetch_rows``.
 
         Args:
           batch: a pytree.

@@ -191,8 +191,8 @@ class MultiTableEmbedding(TableModule):
             by_feature = {f: keys[:, t] for t, f in enumerate(features)}
         else:
             raise ValueError(
-                f"ids of {len(features)} tables have the shape {np.shape(ids)}: a feed "
-                f"takes [batch, {len(features)}]."
+                f"ids of {len(features)} tables have the shape {np.shape(ids)}: a "
+                f"row prefetcher takes [batch, {len(features)}]."
             )
         return by_feature, (keys, *batch[1:]) if isinstance(batch, tuple) else keys
 

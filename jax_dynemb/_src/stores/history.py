@@ -26,7 +26,7 @@ class Commit(NamedTuple):
     number: int  # that of the epoch which follows it; 0 where no older values are kept
     tag: str
     step: int
-    # The table and the moment that the rows are of; None if no feed said it.
+    # The table and the moment that the rows are of; None if no prefetcher said it.
     identity: Identity | None = None
 
     def to_json(self) -> list[Any]:

@@ -7,9 +7,11 @@ from jax_dynemb._src.host_tier import host as host
 from jax_dynemb._src.store_tier import StoreTier as StoreTier
 from jax_dynemb._src.store_tier import external as external
 from jax_dynemb._src.store_tier import ssd as ssd
-from jax_dynemb._src.tiers.ahead_of_steps import ahead as ahead
-from jax_dynemb._src.tiers.ahead_of_steps import ahead_of_module as ahead_of_module
 from jax_dynemb._src.tiers.batches import on_device as on_device
-from jax_dynemb._src.tiers.feed import Ahead as Ahead
+from jax_dynemb._src.tiers.prefetch_rows import prefetch_rows as prefetch_rows
+from jax_dynemb._src.tiers.prefetch_rows import (
+    prefetch_rows_of_module as prefetch_rows_of_module,
+)
+from jax_dynemb._src.tiers.row_prefetcher import RowPrefetcher as RowPrefetcher
 from jax_dynemb._src.tiers.stores import open_stores as open_stores
 from jax_dynemb._src.tiers.stores import tables_with_stores as tables_with_stores

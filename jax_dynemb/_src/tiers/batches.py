@@ -57,8 +57,8 @@ def prepared(
         given = (given, *batch[1:]) if isinstance(batch, tuple) else given
     else:
         raise TypeError(
-            "ahead takes batches that are ids by feature, or tuples that begin with "
-            f"them; not {kind_of(ids)}. Write {{'feature': ids}}."
+            "prefetch_rows takes batches that are ids by feature, or tuples that begin "
+            f"with them; not {kind_of(ids)}. Write {{'feature': ids}}."
         )
     keys, held = {}, {}
     for config in tables:

@@ -53,7 +53,7 @@ class Mover:
         self.traffic = {t.name: Traffic(t, stores[t.name], places) for t in tables}
         self._most_waiting = most_waiting
         self._moments = Moments(stores)
-        self._thread = ThreadPoolExecutor(1, "jax_dynemb.ahead")
+        self._thread = ThreadPoolExecutor(1, "jax_dynemb.prefetch_rows")
 
     def submit(self, job: Job) -> Future[dict[str, Offer]]:
         """Starts a job; its result are the rows of the batch, by table."""
@@ -119,7 +119,7 @@ def _full(name: str, traffic: Traffic) -> str:
 
 
 class Moments:
-    """Compares states that a feed gets, the first with what stores say; one thread."""
+    """Compares states of a prefetcher, the first with what stores say; one thread."""
 
     def __init__(self, stores: Mapping[str, Store]):
         self._stores = stores
@@ -147,8 +147,8 @@ def _check(name: str, latest: Identity | None, now: Identity) -> None:
     if relation is not Relation.OTHER_RUN:
         other = "an earlier moment, or of a history that was left"
     raise ValueError(
-        f"Table '{name}': the feed got a state of {other}, but the rows in its store "
-        "go with the state that feed.next returned last. Give it the state that the "
-        "step made of that one; after a restore make a new feed, with the stores that "
-        "jde.checkpoint.restore(..., stores=stores) has opened."
+        f"Table '{name}': the prefetcher got a state of {other}, but the rows in its "
+        "store go with the state that prefetcher.next returned last. Give it the state "
+        "that the step made of that one; after a restore make a new prefetcher, with "
+        "the stores that jde.checkpoint.restore(..., stores=stores) has opened."
     )

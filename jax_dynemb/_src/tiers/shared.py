@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""One thread and one order of jobs for all feeds over the same stores."""
+"""One thread and one order of jobs for all prefetchers over the same stores."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from jax_dynemb._src.tiers.traffic import Offer
 
 Held = Mapping[str, list[jax.Array]]
 _open: dict[Hashable, Shared] = {}  # by the place of a store
-# States whose departed rows a feed could not store: stamp and lookups by the place.
+# States whose departed rows could not be stored: stamp and lookups by the place.
 _lost: dict[Hashable, tuple[int, int]] = {}
 
 
 _FAILED = (
-    "the feed of another process has failed, whose error says why. Go on from the last "
-    "checkpoint in all of them."
+    "the prefetcher of another process has failed, whose error says why. Go on from "
+    "the last checkpoint in all of them."
 )
 
 
 def shared_by(stores: Mapping[str, Store]) -> Shared | None:
-    """Finds what the open feed over exactly these stores has; None if there is none."""
+    """Finds what the open prefetcher over exactly these stores has, or None."""
     found = {id(x): x for x in map(_open.get, map(_place, stores.values())) if x}
     if not found:
         return None
@@ -44,8 +44,9 @@ def shared_by(stores: Mapping[str, Store]) -> Shared | None:
         map(_place, stores.values())
     ):
         raise ValueError(
-            f"Another feed moves the rows of some of the stores {sorted(stores)}, and "
-            f"it has stores for {sorted(one.stores)}. Give both feeds the same stores."
+            "Another prefetcher moves the rows of some of the stores "
+            f"{sorted(stores)}, and it has stores for {sorted(one.stores)}. Give both "
+            "prefetchers the same stores."
         )
     return one
 
@@ -57,11 +58,11 @@ def _place(store: Store) -> Hashable:
 
 
 class Shared:
-    """Runs the jobs of all feeds over some stores.
+    """Runs the jobs of all prefetchers over some stores.
 
     One of them may train: it has batches on their way, whose rows must stay in the
-    tables. The feeds beside it have none. They bring rows up at once, and leave the
-    holds of rows as they were.
+    tables. The prefetchers beside it have none. They bring rows up at once, and leave
+    the holds of rows as they were.
     """
 
     def __init__(
@@ -73,31 +74,31 @@ class Shared:
     ):
         self.stores, self.places = stores, places
         self.mover = Mover(tables, stores, most_waiting, places)
-        self.trains = False  # whether there is a feed that trains
+        self.trains = False  # whether there is a prefetcher that trains
         self.first = 0  # the number of its batch that comes next
         self._coming: Callable[[], Sequence[Held]] = list
         self._lookups = 1
-        self.was_beside = False  # whether another feed has moved rows since it did
+        self.was_beside = False  # whether another one has moved rows since it did
         self.raised = False  # whether a call has raised the thread's error
         self._failed = False  # whether the processes know of an error of one of them
-        self.is_closed = False  # whether the feed that made this is
+        self.is_closed = False  # whether the prefetcher that made this is
         self._inserted: list[Offer] = []  # and the thread does not know of it yet
         _open.update((_place(store), self) for store in stores.values())
 
     def begin(self, coming: Callable[[], Sequence[Held]], depth: int) -> None:
-        """Notes a feed that trains; rows of the ids that ``coming`` returns stay."""
+        """Notes the one that trains; rows of the ids that ``coming`` returns stay."""
         self.trains, self._coming, self._lookups = True, coming, depth + 1
 
     def end(self) -> None:
-        """Forgets the feed that trains."""
+        """Forgets the prefetcher that trains."""
         self.trains, self._coming = False, list
 
     def check(self) -> None:
-        """Raises the error of the thread, or that the feed of this is closed."""
+        """Raises the error of the thread, or that the prefetcher of this is closed."""
         if self.is_closed:
             raise RuntimeError(
-                "the feed that moves the rows of these stores is closed; make another "
-                "one."
+                "the prefetcher that moves the rows of these stores is closed; make "
+                "another one."
             )
         if self.mover.error is not None and (self.places.is_alone or self._failed):
             self.raised = True
@@ -202,7 +203,7 @@ class Shared:
             _lost.setdefault(_place(store), _moment(coll, state, name))
 
     def check_lost(self, coll: Tables, state: States) -> None:
-        """Raises if rows of a state are in no store, since an earlier feed failed."""
+        """Raises if rows of a state were lost, since an earlier prefetcher failed."""
         for name, store in self.stores.items():
             if (place := _place(store)) not in _lost:
                 continue

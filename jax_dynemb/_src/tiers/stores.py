@@ -44,9 +44,9 @@ def open_stores(coll: Tables) -> OpenStores:
     """Opens the stores that the tiers of some tables name.
 
     A log begins with its last commit. Pass the result to ``jde.checkpoint.restore``,
-    which opens the commit of the checkpoint, and to ``jde.tiers.ahead``. Where several
-    processes share a mesh, each opens the stores of its devices: of ``jde.tiers.ssd``
-    in a folder such as "0-of-2".
+    which opens the commit of the checkpoint, and to ``jde.tiers.prefetch_rows``. Where
+    several processes share a mesh, each opens the stores of its devices: of
+    ``jde.tiers.ssd`` in a folder such as "0-of-2".
 
     Args:
       coll: the tables; those whose tier has no store are passed over.
@@ -120,8 +120,8 @@ def check_sizes(coll: Tables, stores: Collection[str], state: States) -> None:
         if have != slots:
             raise ValueError(
                 f"Table '{name}' has room for {have} rows in this state, and for "
-                f"{slots} in the tables of the feed. Call feed.use(coll) with the "
-                "tables that grow returned."
+                f"{slots} in the tables of the prefetcher. Call prefetcher.use(coll) "
+                "with the tables that grow returned."
             )
 
 
@@ -146,7 +146,7 @@ def check_first(
 def check_moment(
     coll: Tables, stores: Mapping[str, Store], state: States, together: Together
 ) -> None:
-    """Refuses stores whose rows are of another run or later than a feed's state.
+    """Refuses stores whose rows are of another run or later than a prefetcher's state.
 
     ``together`` runs a check that may fail in one process, and then fails in all.
     """

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Puts what feeds have on devices, and lets the processes of a job agree.
+"""Puts what prefetchers have on devices, and lets the processes of a job agree.
 
 Programs on the devices of several processes have to be started by all of them, in one
-order and with equal shapes. A feed decides by what it finds in its own store. So its
-main thread exchanges a few numbers with each call, between the steps on the devices.
+order and with equal shapes. A prefetcher decides by what it finds in its own store. So
+its main thread exchanges a few numbers with each call, between the steps on the
+devices.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ class Together:
     """Serves tables whose shards lie on several processes, each some of its own.
 
     All processes make the same calls. What ``send`` has sent arrives before the step
-    that follows it. So ``read`` in the next call of a feed need not wait for a step;
-    on CPUs ``settled`` waits.
+    that follows it. So ``read`` in the next call of a prefetcher need not wait for a
+    step; on CPUs ``settled`` waits.
     """
 
     is_alone = False
@@ -153,7 +154,8 @@ class Together:
             raise error
         if failed:
             raise RuntimeError(
-                "the feed of another process refuses its store; its error says why."
+                "the prefetcher of another process refuses its store; its error says "
+                "why."
             )
 
     def check_apart(self, state: Any, places: Mapping[str, Any]) -> None:
@@ -190,7 +192,7 @@ def places_of(coll: Tables) -> Places:
     layout = coll.hash_engine.layout
     if not layout.spans_processes:
         return Alone()
-    assert isinstance(layout.mesh, Mesh)  # a feed runs outside of every program
+    assert isinstance(layout.mesh, Mesh)  # a prefetcher runs outside of every program
     return Together(layout.mesh, layout.axes)
 
 
@@ -206,8 +208,9 @@ def _own_shards(split: NamedSharding, axes: Sequence[str]) -> tuple[int, int, in
     wanted = [list(range(n * each, (n + 1) * each)) for n in range(len(ranges))]
     if ranges != wanted:
         raise NotImplementedError(
-            "jde.tiers.ahead needs shards that follow each other on each process, as "
-            f"many on all; here processes have the shards {ranges}. Give the mesh "
-            "jax.devices() in their order, and axis= the axes that cross processes."
+            "jde.tiers.prefetch_rows needs shards that follow each other on each "
+            f"process, as many on all; here processes have the shards {ranges}. Give "
+            "the mesh jax.devices() in their order, and axis= the axes that cross "
+            "processes."
         )
     return own[0], each, len(ranges)

@@ -99,8 +99,8 @@ class Traffic:
         if any(np.isin(keys, chunk.keys).any() for keys in self._coming.values()):
             raise RuntimeError(
                 f"Table '{self.config.name}' evicted a row that a coming batch needs. "
-                "Call lookup once for each feed.next, with the ids that it returned; "
-                "and go on from the last checkpoint."
+                "Call lookup once for each prefetcher.next, with the ids that it "
+                "returned; and go on from the last checkpoint."
             )
         self._put(chunk.keys, self._store.layout.pack(chunk), first)
         self.counts["departed"] += taken * len(chunk.keys)

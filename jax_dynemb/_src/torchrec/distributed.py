@@ -90,14 +90,15 @@ class TrainPipelineSparseDist:
       optimizer: a ``jde.nnx.Optimizer`` of the model; None trains tables only.
       device: ignored.
       options: ``size`` of ``jde.pipeline.prefetch`` and ``sharding``; above a store
-        ``stores`` of ``jde.nnx.ahead``. Others of TorchRec's are ignored.
+        ``stores`` of ``jde.nnx.prefetch_rows``. Others of TorchRec's are ignored.
 
     Attributes:
-      feed: above a store, the feed of ``jde.nnx.ahead`` that the first ``progress``
-        made; ``jde.checkpoint.save(..., feed=pipeline.feed)`` commits its rows.
+      prefetcher: above a store, that of ``jde.nnx.prefetch_rows``, made by the first
+        ``progress``; ``jde.checkpoint.save(..., prefetcher=pipeline.prefetcher)``
+        commits its rows.
     """
 
-    feed: Any = None
+    prefetcher: Any = None
 
     def __init__(
         self,
@@ -144,7 +145,7 @@ class TrainPipelineSparseDist:
             pairs = jde_nnx.overlap(
                 self._model, batches, stores=self._stores, **self._ready
             )
-            self.feed = pairs.feed
+            self.prefetcher = pairs.prefetcher
             return pairs
         return prefetch(batches, **self._ready)
 

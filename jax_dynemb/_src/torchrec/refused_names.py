@@ -41,7 +41,7 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "DenseTableBatchedEmbeddingBagsCodegen",
     ),
     "write to_table(tier=jde.tiers.ssd(path)) of a config, and iterate over "
-    "jde.nnx.ahead(collection, batches).": (
+    "jde.nnx.prefetch_rows(collection, batches).": (
         "SSDTableBatchedEmbeddingBags",
         "SSDIntNBitTableBatchedEmbeddingBags",
     ),

@@ -71,8 +71,8 @@ def _say_full(table: TableConfig, refused: int) -> None:
     assert table.tier is not None
     _log.warning(
         "Table '%s': %d ids got no row, since %d evicted rows waited for its store. "
-        "Train through jde.tiers.ahead, which takes them; or raise ring_rows to those "
-        "of one step.",
+        "Train through jde.tiers.prefetch_rows, which takes them; or raise ring_rows "
+        "to those of one step.",
         table.name,
         refused,
         table.tier.ring_rows,

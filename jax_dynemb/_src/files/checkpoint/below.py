@@ -25,7 +25,7 @@ from jax_dynemb._src.table import Tables, insert_chunks
 
 
 class Commits(Protocol):
-    """Describes a feed of ``jde.tiers`` or ``jde.nnx``: it has the stores of tables."""
+    """Describes a row prefetcher of ``jde.tiers`` or ``jde.nnx``: it has stores."""
 
     @property
     def stores(self) -> Mapping[str, Store]: ...
@@ -36,29 +36,31 @@ class Commits(Protocol):
 
 
 def commit(
-    feed: Commits | None, tree: Any, nodes: Mapping[Path, TableNode], step: int
+    prefetcher: Commits | None, tree: Any, nodes: Mapping[Path, TableNode], step: int
 ) -> dict[str, str]:
-    """Commits the stores below a tree's tables, by path; ValueError without a feed."""
+    """Commits the stores below tables, by path; ValueError without a prefetcher."""
     below = {at: p for at, p in nodes.items() if has_store(p)}
-    if not below and feed is None:
+    if not below and prefetcher is None:
         return {}
     names = sorted(node.name for node in below.values())
-    if feed is None:
+    if prefetcher is None:
         raise ValueError(
             f"The tables {names} have rows in a store, which must be of the same step "
-            "as the checkpoint. Pass feed=feed, what jde.tiers.ahead returned."
+            "as the checkpoint. Pass prefetcher=prefetcher, what "
+            "jde.tiers.prefetch_rows returned."
         )
-    if names != sorted(feed.stores):
+    if names != sorted(prefetcher.stores):
         raise ValueError(
-            f"The feed has stores for {sorted(feed.stores)}, but the tree has tables "
-            f"with stores {names}. Save all tables of the feed in one tree."
+            f"The prefetcher has stores for {sorted(prefetcher.stores)}, but the tree "
+            f"has tables with stores {names}. Save all tables of the prefetcher in one "
+            "tree."
         )
     states = _tree.table_states(tree)
     given = {
         node.coll.state_name(node.name): states[node.arrays] for node in below.values()
     }
     tag = f"step-{step}"
-    feed.commit(given, tag, step)
+    prefetcher.commit(given, tag, step)
     return dict.fromkeys(map("/".join, below), tag)
 
 

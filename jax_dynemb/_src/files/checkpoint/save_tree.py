@@ -68,7 +68,7 @@ def save(
     keep: int | None = 3,
     wait: bool = False,
     host_gigabytes: float = 8,
-    feed: _below.Commits | None = None,
+    prefetcher: _below.Commits | None = None,
 ) -> None:
     """Writes a checkpoint; returns when training may go on.
 
@@ -90,9 +90,10 @@ def save(
       host_gigabytes: the most that a process keeps in host memory of large arrays of
         GPUs until they are written. Where they have more, ``save`` returns when all but
         so much is on the disk.
-      feed: of tables with a store, ``jde.tiers.ahead`` or ``jde.nnx.ahead``. It puts
-        what has departed into the stores and commits them as "step-<step>" before the
-        checkpoint gets its name. Restore opens that commit.
+      prefetcher: of tables with a store, what ``jde.tiers.prefetch_rows`` or
+        ``jde.nnx.prefetch_rows`` returned. It puts what has departed into the stores
+        and commits them as "step-<step>" before the checkpoint gets its name. Restore
+        opens that commit.
 
     Raises:
       TypeError: the step is no whole number, such as a bool or a float; ``tables`` are
@@ -102,7 +103,7 @@ def save(
         below 1. Or the tree is empty or endless, or an array one process's own. Or a
         leaf has no elements, or a name that can not be a file's. Or a table's config
         is not known or not that of its arrays. Or a table has a store, and there is
-        no feed. Or a link stands where it would write or delete.
+        no prefetcher. Or a link stands where it would write or delete.
       RuntimeError: a store has no room for a row, or an array was donated.
       OSError: the disk is full or refuses; it names the path.
     """
@@ -124,9 +125,9 @@ def save(
     _tree.check_shared(leaves)
     nodes = _tree.find_tables(tree, tables)
     warn_of_losses(leaves, nodes)
-    if feed is not None:
+    if prefetcher is not None:
         _finished(path)  # else a crash could leave a checkpoint whose commit is gone
-    tags = _below.commit(feed, tree, nodes, step)
+    tags = _below.commit(prefetcher, tree, nodes, step)
     own = _apart.saved(leaves, nodes)
     leaves, nodes = own.leaves, own.nodes
     check_names(leaves)

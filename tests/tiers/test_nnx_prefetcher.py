@@ -55,29 +55,29 @@ def test_a_model_with_a_store_is_the_same_model(tmp_path):
     stores = {"cat": jde.stores.Memory(TABLE)}
     batches = bags(1, 120)
 
-    def train(feed, some) -> None:
+    def train(prefetcher, some) -> None:
         for batch in some:
-            loss = step(*small, next(feed))
+            loss = step(*small, next(prefetcher))
             assert float(loss) == float(step(*plain, {"cat": jde.ids(batch)}))
 
-    with jde.nnx.ahead(
+    with jde.nnx.prefetch_rows(
         small[0].sparse, ({"cat": ids} for ids in batches), stores=stores
-    ) as feed:
-        train(feed, batches[:50])
+    ) as prefetcher:
+        train(prefetcher, batches[:50])
         tree = {"model": small[0]}
-        jde.checkpoint.save(tmp_path, 50, tree, feed=feed, wait=True)
-        small[0].sparse.grow({"cat": 1024})  # the feed goes on with it
-        train(feed, batches[50:])
+        jde.checkpoint.save(tmp_path, 50, tree, prefetcher=prefetcher, wait=True)
+        small[0].sparse.grow({"cat": 1024})  # the prefetcher goes on with it
+        train(prefetcher, batches[50:])
         with pytest.raises(StopIteration):
-            next(feed)
+            next(prefetcher)
         gone = {"cat": np.arange(40)}
-        feed.erase(gone)
+        prefetcher.erase(gone)
         plain[0].sparse.set_state(
             plain[0].sparse.coll.erase(
                 plain[0].sparse.get_state(), {"cat": jde.ids(gone["cat"])}
             )
         )
-        feed.insert(gone, {"cat": np.ones((40, 3), np.float32)})
+        prefetcher.insert(gone, {"cat": np.ones((40, 3), np.float32)})
         plain[0].sparse.set_state(
             plain[0].sparse.coll.insert(
                 plain[0].sparse.get_state(),
@@ -85,8 +85,8 @@ def test_a_model_with_a_store_is_the_same_model(tmp_path):
                 {"cat": jax.numpy.ones((40, 3))},
             )
         )
-        feed.drain()
-        assert feed.stats()["cat/returned"] > 0
+        prefetcher.drain()
+        assert prefetcher.stats()["cat/returned"] > 0
     above, below = rows(small[0]), rows_in(stores["cat"])
     assert not above.keys() & below.keys() and len(below) > 100
     assert above | below == rows(plain[0])
@@ -98,19 +98,25 @@ def test_a_restored_model_goes_on(tmp_path):
     stores["cat"] = jde.stores.Memory(TABLE)
     first, batches = made(table), bags(2, 60)
     given = [{"cat": ids} for ids in batches]
-    with jde.nnx.ahead(first[0].sparse, given[:40], stores=stores) as feed:
-        for ids in feed:
+    with jde.nnx.prefetch_rows(
+        first[0].sparse, given[:40], stores=stores
+    ) as prefetcher:
+        for ids in prefetcher:
             step(*first, ids)
-        jde.checkpoint.save(tmp_path, 40, {"model": first[0]}, feed=feed, wait=True)
+        jde.checkpoint.save(
+            tmp_path, 40, {"model": first[0]}, prefetcher=prefetcher, wait=True
+        )
     expected = rows(first[0]) | rows_in(stores["cat"])
     again = made(table)
     jde.checkpoint.restore(tmp_path, {"model": again[0]}, stores=stores)
     assert rows(again[0]) | rows_in(stores["cat"]) == expected
-    with jde.nnx.ahead(again[0].sparse, given[40:], stores=stores) as feed:
-        losses = [float(step(*again, ids)) for ids in feed]
+    with jde.nnx.prefetch_rows(
+        again[0].sparse, given[40:], stores=stores
+    ) as prefetcher:
+        losses = [float(step(*again, ids)) for ids in prefetcher]
     assert len(losses) == 20 and np.isfinite(losses).all()
 
 
-def test_tables_without_a_store_need_no_feed():
+def test_tables_without_a_store_need_no_prefetcher():
     with pytest.raises(ValueError, match="iterate over the batches themselves"):
-        jde.nnx.ahead(Model(TABLE).sparse, [])
+        jde.nnx.prefetch_rows(Model(TABLE).sparse, [])

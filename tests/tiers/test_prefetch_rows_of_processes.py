@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""A feed of two processes has the rows of one, each in the store of its owner."""
+"""A prefetcher of two processes has the rows of one, each in the store of its owner."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import pytest
 
 from processes import run_job
 
-SCRIPT = Path(__file__).with_name("ahead_of_processes.py")
+SCRIPT = Path(__file__).with_name("prefetch_rows_of_processes.py")
 # Shardy crashes there on the loop of rounds within shard_map (concepts/tiers.md).
 pytestmark = [
     pytest.mark.slow,
@@ -35,9 +35,9 @@ def test_two_processes_have_the_rows_of_one(tmp_path):
         assert (commits / "step-25.json").exists()
 
 
-def test_the_failure_of_one_store_ends_both_feeds(tmp_path):
+def test_the_failure_of_one_store_ends_both_prefetchers(tmp_path):
     first, second = run_job(SCRIPT, 2, 2, "broken", tmp_path)
-    assert "the feed of another process has failed" in first["error"]
+    assert "the prefetcher of another process has failed" in first["error"]
     assert second["error"] == "the disk is gone"
     assert 0 < first["steps"] == second["steps"] < 38
 

@@ -24,11 +24,11 @@ def store(make_store):  # noqa: F811
 def test_same_rows_in_every_store(store):
     batches = cold_batches(1, 300)
     walk = Walk(store)
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)
         with pytest.raises(StopIteration):
-            feed.next(walk.state)
-        walk.check(feed)
+            prefetcher.next(walk.state)
+        walk.check(prefetcher)
     assert len(rows_of(walk.plain, walk.whole)) > 8 * walk.coll.tables["cat"].num_slots
 
 
@@ -36,9 +36,9 @@ def test_same_rows_in_every_store(store):
 def test_same_rows_at_every_depth(depth):
     batches = cold_batches(depth, 100)
     walk = Walk(jde.stores.Memory(PLAIN))
-    with walk.feed(batches, depth=depth) as feed:
-        walk.run(feed, batches)
-        walk.check(feed)
+    with walk.prefetcher(batches, depth=depth) as prefetcher:
+        walk.run(prefetcher, batches)
+        walk.check(prefetcher)
 
 
 @pytest.mark.parametrize("strategy", ["lfu", "timestamp", "customized"])
@@ -48,9 +48,9 @@ def test_same_rows_with_other_scores(strategy):
     plain = dataclasses.replace(PLAIN, **fields)
     walk = Walk(jde.stores.Memory(plain), dataclasses.replace(BELOW, **fields), plain)
     batches = cold_batches(7, 80)
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)
-        walk.state = feed.drain(walk.state)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)
+        walk.state = prefetcher.drain(walk.state)
     above, below = rows_of(walk.coll, walk.state), rows_in(walk.stores["cat"])
     found, whole = above | below, rows_of(walk.plain, walk.whole)
     assert not above.keys() & below.keys() and found.keys() == whole.keys()
@@ -63,9 +63,9 @@ def test_batches_grow():
     small, large = cold_batches(2, 40, 8), cold_batches(3, 40, 56)
     batches = [ids for pair in zip(small, large, strict=True) for ids in pair]
     walk = Walk(jde.stores.Memory(PLAIN))
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)
-        walk.check(feed)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)
+        walk.check(prefetcher)
 
 
 @pytest.mark.slow
@@ -79,9 +79,9 @@ def test_same_rows_on_a_mesh(devices, buckets):
         mesh=mesh_of(devices),
         axis="data",
     )
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)
-        walk.check(feed)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)
+        walk.check(prefetcher)
 
 
 def test_two_tables_and_what_is_beside_the_ids():
@@ -110,14 +110,14 @@ def test_two_tables_and_what_is_beside_the_ids():
 
     step = jax.jit(step, static_argnums=0, donate_argnums=1)
     whole, state = states
-    with jde.tiers.ahead(coll, given, stores=stores) as feed:
+    with jde.tiers.prefetch_rows(coll, given, stores=stores) as prefetcher:
         for number in range(60):
-            (ids, beside), state = feed.next(state)
+            (ids, beside), state = prefetcher.next(state)
             assert beside == number
             rows, state = step(coll, state, ids)
             expected, whole = step(plain, whole, ids)
             jax.tree.map(np.testing.assert_array_equal, rows, expected)
-        state = feed.drain(state)
+        state = prefetcher.drain(state)
     found = rows_of(coll, state, "two") | rows_in(stores["two"])
     assert found == rows_of(plain, whole, "two")
     assert rows_of(coll, state) == rows_of(plain, whole)
@@ -126,9 +126,9 @@ def test_two_tables_and_what_is_beside_the_ids():
 def test_nothing_is_compiled_after_the_first_steps():
     batches = cold_batches(6, 60)
     walk = Walk(jde.stores.Memory(PLAIN))
-    with walk.feed(batches) as feed:
+    with walk.prefetcher(batches) as prefetcher:
         # Rows return after 20 batches and more.
-        calls = [(feed, batches[i:j]) for i, j in ((0, 40), (40, 50), (50, 60))]
+        calls = [(prefetcher, batches[i:j]) for i, j in ((0, 40), (40, 50), (50, 60))]
         jde.testing.assert_no_recompilation(walk.run, calls)
 
 
@@ -140,27 +140,27 @@ def test_errors_of_the_iterator_come_in_their_place():
         raise OSError("the disk of the batches")
 
     walk = Walk(jde.stores.Memory(PLAIN))
-    feed = walk.feed(broken())
-    walk.run(feed, batches)
+    prefetcher = walk.prefetcher(broken())
+    walk.run(prefetcher, batches)
     with pytest.raises(OSError, match="disk of the batches"):
-        feed.next(walk.state)
-    feed.close()
-    with pytest.raises(RuntimeError, match="this feed is closed"):
-        feed.next(walk.state)
+        prefetcher.next(walk.state)
+    prefetcher.close()
+    with pytest.raises(RuntimeError, match="this prefetcher is closed"):
+        prefetcher.next(walk.state)
     threads = [t.name for t in threading.enumerate() if t not in before]
     assert not [name for name in threads if "jax_dynemb" in name]
 
 
-def test_a_second_feed_goes_on():
-    """Rows in the ring at the end of a feed stay in the state."""
+def test_a_second_prefetcher_goes_on():
+    """Rows in the ring at the end of a prefetcher stay in the state."""
     batches = cold_batches(9, 90)
     walk = Walk(jde.stores.Memory(PLAIN))
     for begin in range(0, 90, 30):
         some = batches[begin : begin + 30]
-        with walk.feed(some) as feed:
-            walk.run(feed, some)
-    with walk.feed([]) as feed:
-        walk.state = feed.drain(walk.state)
+        with walk.prefetcher(some) as prefetcher:
+            walk.run(prefetcher, some)
+    with walk.prefetcher([]) as prefetcher:
+        walk.state = prefetcher.drain(walk.state)
     below = rows_in(walk.stores["cat"])
     above = rows_of(walk.coll, walk.state)
     assert not above.keys() & below.keys()

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills processes that train a table with a store below it, and looks at what is left.
 
-    LD_PRELOAD=faults.so python kill_ahead.py FOLDER KILLS SEED
-    python kill_ahead.py FOLDER KILLS SEED RocksDB
-    python kill_ahead.py FOLDER KILLS SEED Redis URL
+    LD_PRELOAD=faults.so python kill_prefetcher.py FOLDER KILLS SEED
+    python kill_prefetcher.py FOLDER KILLS SEED RocksDB
+    python kill_prefetcher.py FOLDER KILLS SEED Redis URL
 
 Each process goes on from the latest checkpoint, says what is left, trains and saves.
 Above a log it dies at another call that changes a file of the log or of the checkpoints
@@ -170,10 +170,10 @@ def train(folder: Path, call: int, say: Callable[..., None]) -> int:
         state, first = resumed(folder, coll, store)
         say(step=first, **held_by(coll, state, store))
         given = ({"cat": batch(step)} for step in range(first, first + MOST_STEPS))
-        with jde.tiers.ahead(coll, given, stores={"cat": store}) as feed:
+        with jde.tiers.prefetch_rows(coll, given, stores={"cat": store}) as prefetcher:
             for step in range(first + 1, first + MOST_STEPS + 1):
                 moments.begin(step - first)
-                ids, state = feed.next(state)
+                ids, state = prefetcher.next(state)
                 _, state = stepper(coll)(state, ids)
                 if step % SAVED_EVERY == 0:
                     waits = step % (2 * SAVED_EVERY) == 0
@@ -182,7 +182,7 @@ def train(folder: Path, call: int, say: Callable[..., None]) -> int:
                         step,
                         state,
                         tables=coll,
-                        feed=feed,
+                        prefetcher=prefetcher,
                         keep=2,
                         wait=waits,
                     )

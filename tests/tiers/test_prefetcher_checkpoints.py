@@ -25,14 +25,16 @@ from walks import (
     stepper,
 )
 
-KILLER = Path(__file__).parent / "kill_ahead.py"
+KILLER = Path(__file__).parent / "kill_prefetcher.py"
 
 
 def saved(walk: Walk, path, batches, begin: int, end: int) -> None:
     """Trains, and saves after the last step."""
-    with walk.feed(batches[begin:end]) as feed:
-        walk.run(feed, batches[begin:end])
-        jde.checkpoint.save(path, end, walk.state, tables=walk.coll, feed=feed)
+    with walk.prefetcher(batches[begin:end]) as prefetcher:
+        walk.run(prefetcher, batches[begin:end])
+        jde.checkpoint.save(
+            path, end, walk.state, tables=walk.coll, prefetcher=prefetcher
+        )
 
 
 def restored(walk: Walk, path, step: int | None = None) -> int:
@@ -60,9 +62,9 @@ def test_steps_after_a_save_are_taken_back(tmp_path, kind):
         saved(walk, path, batches, begin, begin + 30)
         expected = rows_of(walk.plain, walk.whole)
         lost = cold_batches(100 + begin, int(rng.integers(1, 20)))
-        with walk.feed(lost) as feed:  # steps that a crash takes back
+        with walk.prefetcher(lost) as prefetcher:  # steps that a crash takes back
             for _ in lost:
-                ids, walk.state = feed.next(walk.state)
+                ids, walk.state = prefetcher.next(walk.state)
                 _, walk.state = stepper(walk.coll)(walk.state, ids)
         assert restored(walk, path) == begin + 30
         above, below = rows_of(walk.coll, walk.state), rows_in(store)
@@ -77,16 +79,16 @@ def test_steps_after_a_save_are_taken_back(tmp_path, kind):
 
 
 def test_training_goes_on_beside_a_save(tmp_path):
-    """A save changes neither the state nor what the feed does next."""
+    """A save changes neither the state nor what the prefetcher does next."""
     batches = cold_batches(3, 60)
     walk = Walk(jde.stores.Memory(PLAIN))
-    with walk.feed(batches) as feed:
+    with walk.prefetcher(batches) as prefetcher:
         for begin in range(0, 60, 20):
-            walk.run(feed, batches[begin : begin + 20])
+            walk.run(prefetcher, batches[begin : begin + 20])
             jde.checkpoint.save(
-                tmp_path, begin, walk.state, tables=walk.coll, feed=feed
+                tmp_path, begin, walk.state, tables=walk.coll, prefetcher=prefetcher
             )
-        walk.check(feed)
+        walk.check(prefetcher)
     jde.checkpoint.wait(tmp_path)
 
 
@@ -127,8 +129,10 @@ def test_into_another_table_and_back(tmp_path, name):
 
     empty = walk.stores if has_store else {"cat": jde.stores.Memory(PLAIN)}
     if has_store:
-        with jde.tiers.ahead(other, [], stores=walk.stores) as feed:
-            jde.checkpoint.save(tmp_path / "two", 60, tree, tables=other, feed=feed)
+        with jde.tiers.prefetch_rows(other, [], stores=walk.stores) as prefetcher:
+            jde.checkpoint.save(
+                tmp_path / "two", 60, tree, tables=other, prefetcher=prefetcher
+            )
     else:
         jde.checkpoint.save(tmp_path / "two", 60, tree, tables=other)
     back = Walk(empty["cat"])
@@ -138,9 +142,9 @@ def test_into_another_table_and_back(tmp_path, name):
     above, below = rows_of(back.coll, tree), rows_in(back.stores["cat"])
     assert above | below == expected and not above.keys() & below.keys()
     back.state, back.whole = tree, walk.whole
-    with back.feed(batches[60:]) as feed:
-        back.run(feed, batches[60:])
-        back.check(feed)
+    with back.prefetcher(batches[60:]) as prefetcher:
+        back.run(prefetcher, batches[60:])
+        back.check(prefetcher)
 
 
 def test_every_store_goes_back_with_the_table(make_store, tmp_path):  # noqa: F811
@@ -178,11 +182,13 @@ def test_a_store_that_cannot_go_back_loses_no_row(tmp_path):
     """Each checkpoint that stays finds all of its rows, some of them newer ones."""
     batches = list(np.random.default_rng(9).integers(0, 1500, (90, 40)))
     walk, path = Walk(Newest()), tmp_path
-    with walk.feed(batches) as feed:
+    with walk.prefetcher(batches) as prefetcher:
         known = {}
         for begin in range(0, 90, 5):
-            walk.run(feed, batches[begin : begin + 5])
-            jde.checkpoint.save(path, begin, walk.state, tables=walk.coll, feed=feed)
+            walk.run(prefetcher, batches[begin : begin + 5])
+            jde.checkpoint.save(
+                path, begin, walk.state, tables=walk.coll, prefetcher=prefetcher
+            )
             known[begin] = rows_of(walk.plain, walk.whole).keys()
             jde.checkpoint.wait(path)
             for step in list(known)[-3:] if begin % 20 == 0 else ():
@@ -196,21 +202,23 @@ def test_a_store_that_cannot_go_back_loses_no_row(tmp_path):
                 above = rows_of(walk.coll, back.tree)
                 below = rows_in(walk.stores["cat"])
                 assert known[step] <= above.keys() | below.keys()
-        walk.state = feed.drain(walk.state)
-        assert feed.stats()["cat/returned"] > 300
+        walk.state = prefetcher.drain(walk.state)
+        assert prefetcher.stats()["cat/returned"] > 300
     above, below = rows_of(walk.coll, walk.state), rows_in(walk.stores["cat"])
     assert below | above == rows_of(walk.plain, walk.whole)  # the table's row counts
     assert 0 < len(above.keys() & below.keys()) < 500  # not yet discarded
 
 
-def test_a_feed_goes_on_from_no_state_that_lacks_rows(tmp_path):
+def test_a_prefetcher_goes_on_from_no_state_that_lacks_rows(tmp_path):
     """An outage takes rows that had departed; a restored state has them."""
     batches = cold_batches(10, 80)
     walk = Walk(jde.stores.Memory(PLAIN))
     store, put = walk.stores["cat"], walk.stores["cat"].put
-    feed = walk.feed(batches)
-    walk.run(feed, batches[:40])
-    jde.checkpoint.save(tmp_path, 40, walk.state, tables=walk.coll, feed=feed)
+    prefetcher = walk.prefetcher(batches)
+    walk.run(prefetcher, batches[:40])
+    jde.checkpoint.save(
+        tmp_path, 40, walk.state, tables=walk.coll, prefetcher=prefetcher
+    )
     expected = rows_of(walk.plain, walk.whole)
 
     def refuses(*_):
@@ -218,15 +226,18 @@ def test_a_feed_goes_on_from_no_state_that_lacks_rows(tmp_path):
 
     store.put = refuses
     with pytest.raises(OSError, match="away"):
-        walk.run(feed, batches[40:])
+        walk.run(prefetcher, batches[40:])
     with pytest.raises(OSError, match="away"):
-        feed.next(walk.state)
-    feed.close()
+        prefetcher.next(walk.state)
+    prefetcher.close()
     store.put = put
-    with walk.feed(batches) as other, pytest.raises(RuntimeError, match="Go on from"):
+    with (
+        walk.prefetcher(batches) as other,
+        pytest.raises(RuntimeError, match="Go on from"),
+    ):
         other.next(walk.state)
     restored(walk, tmp_path)
-    with walk.feed(batches[40:]) as other:
+    with walk.prefetcher(batches[40:]) as other:
         _, walk.state = other.next(walk.state)
         walk.state = other.drain(walk.state)
     above, below = rows_of(walk.coll, walk.state), rows_in(store)
@@ -253,11 +264,14 @@ def test_what_does_not_fit_is_named(tmp_path):
 def test_a_new_table_over_old_rows_is_said():
     batches = cold_batches(7, 60)
     walk = Walk(jde.stores.Memory(PLAIN))
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)
     walk.stores["cat"].identity = None  # of a store that notes none
-    with walk.feed(batches) as feed, pytest.warns(RuntimeWarning, match="new run"):
-        feed.next(walk.coll.init(0))
+    with (
+        walk.prefetcher(batches) as prefetcher,
+        pytest.warns(RuntimeWarning, match="new run"),
+    ):
+        prefetcher.next(walk.coll.init(0))
 
 
 @pytest.mark.slow
@@ -280,6 +294,6 @@ def test_killed_at_any_call(faults, tmp_path, monkeypatch, capsys):  # noqa: F81
     trials = 80 if NIGHTLY else 5
     counts = counts_of(str(KILLER), tmp_path, trials, os.environ.get("SEED", 0))
     with capsys.disabled():
-        print(f"\nkilled feeds: {counts}")
+        print(f"\nkilled prefetchers: {counts}")
     assert counts["killed"] >= trials // 2
     assert counts["rows"] > counts["rows_below"] > 0

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Trains tables on a mesh above stores; run by test_ahead_of_processes.
+"""Trains tables on a mesh above stores; run by test_prefetch_rows_of_processes.
 
-    python ahead_of_processes.py PROCESSES STORE FOLDER
+    python prefetch_rows_of_processes.py PROCESSES STORE FOLDER
 
 STORE is "none" for tables with room for all rows, "ssd", "broken" (the store of the
 last process raises in the middle) or "shared" (one place for both). Says digests of the
@@ -76,7 +76,7 @@ def batches(processes: int):
         wide = rng.integers(0, IDS, BATCH) * 2**33
         bags = jde.Jagged(rng.integers(0, IDS, 96), rng.integers(0, 3, BATCH))
         ids = {"wide": wide[number * size : (number + 1) * size], "bags": bags}
-        # The feed ends with the shortest of its processes.
+        # The prefetcher ends with the shortest of its processes.
         if step < STEPS - 2 * (processes > 1 and number == 0):
             yield ids, step
 
@@ -93,7 +93,7 @@ def plain(coll) -> dict:
     """What training makes of tables with room for all ids."""
     state = coll.init(1)
     for ids, step in batches(1):
-        if step == STEPS - 2:  # where the pair's feed ends
+        if step == STEPS - 2:  # where the pair's prefetcher ends
             break
         ids["wide"] = jde.ids(ids["wide"])
         bags = ids["bags"]
@@ -106,35 +106,39 @@ def plain(coll) -> dict:
 def fed(coll) -> dict:
     """The same above stores."""
     state, steps, error = coll.init(1), 0, ""
-    feed = jde.tiers.ahead(coll, batches(jax.process_count()))
+    prefetcher = jde.tiers.prefetch_rows(coll, batches(jax.process_count()))
     try:
         while True:
-            (ids, step), state = feed.next(state)
+            (ids, step), state = prefetcher.next(state)
             assert step == steps
             state, steps = train(coll, state, ids), steps + 1
             if step == 20:
-                state, _ = feed.fetch(state, {"wide": np.arange(64) * 2**33})
+                state, _ = prefetcher.fetch(state, {"wide": np.arange(64) * 2**33})
                 gone = np.arange(4) + 4 * jax.process_index()
-                state = feed.erase(state, {"bags": IDS + gone})  # no such rows
+                state = prefetcher.erase(state, {"bags": IDS + gone})  # no such rows
             if step == 22:
                 some = [{"wide": np.arange(64) * 2**33}] * 2
-                with jde.tiers.ahead(coll, some, stores=feed.stores) as second:
+                with jde.tiers.prefetch_rows(
+                    coll, some, stores=prefetcher.stores
+                ) as second:
                     for _ in some:
                         beside, state = second.next(state)
                         _, found, state = coll.find(state, beside)
-                state, absent = feed.fetch(state, some[0])
+                state, absent = prefetcher.fetch(state, some[0])
                 assert set(absent) == {"wide"}
             if step == 25:
-                feed.commit(state, f"step-{step}", step)
+                prefetcher.commit(state, f"step-{step}", step)
     except StopIteration:
-        state = feed.drain(state)
+        state = prefetcher.drain(state)
     except (OSError, RuntimeError, ValueError) as raised:
         error = str(raised)
-    below = {} if error else {n: of_text(rows_in(s)) for n, s in feed.stores.items()}
+    below = (
+        {} if error else {n: of_text(rows_in(s)) for n, s in prefetcher.stores.items()}
+    )
     here = {} if error else {t: of_text(rows_of(coll, state, t)) for t in coll.tables}
-    stats = feed.stats()
+    stats = prefetcher.stats()
     if not error:
-        feed.close()
+        prefetcher.close()
     return {"here": here, "below": below, "steps": steps, "error": error} | {
         "returned": stats["wide/returned"],
         "no_room": stats["wide/no_room"] + stats["bags/no_room"],

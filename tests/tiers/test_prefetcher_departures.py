@@ -52,16 +52,16 @@ def test_nothing_is_lost_over_many_departures(tmp_path, kind, capsys):
             yield {"cat": ids}, ids
 
     state, turn, begin = coll.init(0), 0, time.perf_counter()
-    with jde.tiers.ahead(coll, batches(), stores={"cat": store}) as feed:
-        while feed.stats()["cat/departed"] < departures:
-            (ids, keys), state = feed.next(state)
+    with jde.tiers.prefetch_rows(coll, batches(), stores={"cat": store}) as prefetcher:
+        while prefetcher.stats()["cat/departed"] < departures:
+            (ids, keys), state = prefetcher.next(state)
             state = step(state, ids)
             np.add.at(updates, keys, 1)
             turn += 1
             if turn % 50 == 0:
-                feed.commit(state, f"turn-{turn}")
-        state = feed.drain(state)
-        moved, seconds = feed.stats(), time.perf_counter() - begin
+                prefetcher.commit(state, f"turn-{turn}")
+        state = prefetcher.drain(state)
+        moved, seconds = prefetcher.stats(), time.perf_counter() - begin
     stats = coll.stats(state)
     assert (
         stats["cat/refused"] == stats["cat/lost_updates"] == moved["cat/no_room"] == 0

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""A feed goes on with the states of one history, above stores of the same one."""
+"""A prefetcher goes on with the states of one history, above stores of the same one."""
 
 import contextlib
 import dataclasses
@@ -16,18 +16,18 @@ from meshes import mesh_of
 from stores.conftest import make_store, redis_url  # noqa: F401
 from walks import BELOW, PLAIN, Walk, cold_batches, rows_in, rows_of, stepper
 
-OTHER_RUN = "the feed got a state of another run"
-EARLIER = "the feed got a state of an earlier moment"
+OTHER_RUN = "the prefetcher got a state of another run"
+EARLIER = "the prefetcher got a state of an earlier moment"
 
 
 def copied(state):
     return jax.tree.map(jnp.copy, state)
 
 
-def goes_on(walk: Walk, feed, state, steps: int = 4):
-    """Steps from another state; a feed may need a few to see it."""
+def goes_on(walk: Walk, prefetcher, state, steps: int = 4):
+    """Steps from another state; a prefetcher may need a few to see it."""
     for _ in range(steps):
-        ids, state = feed.next(state)
+        ids, state = prefetcher.next(state)
         _, state = stepper(walk.coll)(state, ids)
 
 
@@ -43,20 +43,20 @@ def test_another_state_is_refused(other, devices):
         placement = {"mesh": mesh_of(devices)}
     walk = Walk(jde.stores.Memory(PLAIN), **placement)
     reason = OTHER_RUN if other == "fresh" else EARLIER
-    feed = walk.feed(batches)
-    with pytest.raises(ValueError, match=reason), feed:
-        walk.run(feed, batches[:20])
+    prefetcher = walk.prefetcher(batches)
+    with pytest.raises(ValueError, match=reason), prefetcher:
+        walk.run(prefetcher, batches[:20])
         kept = copied(walk.state)
         if other == "branch":  # as many lookups, of a copy of the state
             for batch in batches[30:33]:
                 ids = {"cat": jde.ids(batch)}
                 _, kept = stepper(walk.coll)(kept, ids)
-        walk.run(feed, batches[20:23])
-        feed.drain(copied(walk.state))
+        walk.run(prefetcher, batches[20:23])
+        prefetcher.drain(copied(walk.state))
         below = rows_in(walk.stores["cat"])
         state = walk.coll.init(9) if other == "fresh" else kept
         try:
-            goes_on(walk, feed, state)
+            goes_on(walk, prefetcher, state)
         finally:
             # Nothing of the other state came below, and nothing was discarded.
             assert rows_in(walk.stores["cat"]) == below
@@ -67,97 +67,99 @@ def test_other_calls_compare_too():
     for call in ("drain", "commit", "erase"):
         walk = Walk(jde.stores.Memory(PLAIN))
         with contextlib.ExitStack() as stack:
-            feed = stack.enter_context(walk.feed(batches))
-            walk.run(feed, batches[:10])
+            prefetcher = stack.enter_context(walk.prefetcher(batches))
+            walk.run(prefetcher, batches[:10])
             stack.enter_context(pytest.raises(ValueError, match=OTHER_RUN))
             if call == "drain":
-                feed.drain(fresh(walk))
+                prefetcher.drain(fresh(walk))
             elif call == "commit":
-                feed.commit(fresh(walk), "other")
+                prefetcher.commit(fresh(walk), "other")
             else:
-                feed.erase(fresh(walk), {"cat": batches[0]})
+                prefetcher.erase(fresh(walk), {"cat": batches[0]})
 
 
 def test_lookups_between_two_batches_are_welcome():
     batches = cold_batches(2, 40)
     walk = Walk(jde.stores.Memory(PLAIN))
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches[:20])
-        walk.state = feed.drain(walk.state)
-        feed.commit(walk.state, "here")
-        walk.run(feed, batches[20:])
-        walk.check(feed)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches[:20])
+        walk.state = prefetcher.drain(walk.state)
+        prefetcher.commit(walk.state, "here")
+        walk.run(prefetcher, batches[20:])
+        walk.check(prefetcher)
 
 
 def test_a_new_run_above_rows_of_another_one():
     batches = cold_batches(3, 40)
     walk = Walk(jde.stores.Memory(PLAIN))
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)
     store, state = walk.stores["cat"], fresh(walk)
     refused = pytest.raises(ValueError, match="has rows of another run")
-    with walk.feed(batches) as feed, refused:
-        feed.next(state)
+    with walk.prefetcher(batches) as prefetcher, refused:
+        prefetcher.next(state)
     store.discard(store.keys())  # the advice, and the state lives on
-    with walk.feed(batches) as feed:
-        goes_on(walk, feed, state)
+    with walk.prefetcher(batches) as prefetcher:
+        goes_on(walk, prefetcher, state)
     assert walk.coll.stats(walk.state)["cat/rows"] > 0
 
 
-def saved(walk: Walk, path, feed, step: int) -> None:
-    jde.checkpoint.save(path, step, walk.state, tables=walk.coll, feed=feed, wait=True)
+def saved(walk: Walk, path, prefetcher, step: int) -> None:
+    jde.checkpoint.save(
+        path, step, walk.state, tables=walk.coll, prefetcher=prefetcher, wait=True
+    )
 
 
 def test_a_commit_that_is_newer_than_the_checkpoint(tmp_path):
     batches = cold_batches(4, 60)
     walk = Walk(jde.stores.Log(tmp_path / "log", PLAIN, keep=3))
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches[:20])
-        saved(walk, tmp_path / "at", feed, 20)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches[:20])
+        saved(walk, tmp_path / "at", prefetcher, 20)
         expected = rows_of(walk.plain, walk.whole)
         whole = copied(walk.whole)
-        walk.run(feed, batches[20:40])
-        feed.commit(walk.state, "later")  # and then the run dies
+        walk.run(prefetcher, batches[20:40])
+        prefetcher.commit(walk.state, "later")  # and then the run dies
     walk.stores["cat"].close()
     with jde.stores.Log(tmp_path / "log", PLAIN, keep=3) as log:
         state = jde.checkpoint.restore(
             tmp_path / "at", fresh(walk), tables=walk.coll, stores={"cat": log}
         ).tree
-    # A feed that opens the log again has the newest commit.
+    # A prefetcher that opens the log again has the newest commit.
     with jde.stores.Log(tmp_path / "log", PLAIN, keep=3) as log:
         walk.stores = {"cat": log}
         refused = pytest.raises(ValueError, match=r"'later'.*store.open\(tag\) first")
-        with walk.feed(batches[20:]) as feed, refused:
-            feed.next(state)
+        with walk.prefetcher(batches[20:]) as prefetcher, refused:
+            prefetcher.next(state)
         log.open("step-20")  # the advice
         assert rows_of(walk.coll, state) | rows_in(log) == expected
         walk.state, walk.whole = state, whole
-        with walk.feed(batches[20:]) as feed:
-            walk.run(feed, batches[20:])
-            walk.check(feed)
+        with walk.prefetcher(batches[20:]) as prefetcher:
+            walk.run(prefetcher, batches[20:])
+            walk.check(prefetcher)
 
 
-def test_a_feed_that_opens_the_log_of_its_tier(tmp_path):
-    """The run died after a later commit; both kinds of feeds say what to do."""
+def test_a_prefetcher_that_opens_the_log_of_its_tier(tmp_path):
+    """The run died after a later commit; both kinds of prefetchers say what to do."""
     tier = jde.tiers.ssd(tmp_path / "log", host_rows=512, ring_rows=256)
     coll = jde.Tables([dataclasses.replace(PLAIN, tier=tier)])
 
-    def feed_of(seed: int, **options):
+    def prefetcher_of(seed: int, **options):
         given = ({"cat": ids} for ids in cold_batches(seed, 80))
-        return jde.tiers.ahead(coll, given, **options)
+        return jde.tiers.prefetch_rows(coll, given, **options)
 
-    def trained(feed, state, steps: int):
+    def trained(prefetcher, state, steps: int):
         for _ in range(steps):
-            ids, state = feed.next(state)
+            ids, state = prefetcher.next(state)
             _, state = stepper(coll)(state, ids)
         return state
 
-    with feed_of(1) as feed:
-        state = trained(feed, coll.init(0), 40)
+    with prefetcher_of(1) as prefetcher:
+        state = trained(prefetcher, coll.init(0), 40)
         jde.checkpoint.save(
-            tmp_path / "at", 40, state, tables=coll, feed=feed, wait=True
+            tmp_path / "at", 40, state, tables=coll, prefetcher=prefetcher, wait=True
         )
-        feed.commit(trained(feed, state, 20), "later")
+        prefetcher.commit(trained(prefetcher, state, 20), "later")
     with jde.tiers.open_stores(coll) as stores:
         state = jde.checkpoint.restore(
             tmp_path / "at", coll.init(9), tables=coll, stores=stores
@@ -166,34 +168,34 @@ def test_a_feed_that_opens_the_log_of_its_tier(tmp_path):
     assert len(expected) > 512
     for evaluate in (False, True):
         refused = pytest.raises(ValueError, match=r"'later'.*open_stores\(coll\)")
-        with feed_of(2, evaluate=evaluate) as feed, refused:
-            feed.next(state)
+        with prefetcher_of(2, evaluate=evaluate) as prefetcher, refused:
+            prefetcher.next(state)
     with jde.tiers.open_stores(coll) as stores:  # the advice
         stores["cat"].open("step-40")
         assert rows_of(coll, state) | rows_in(stores["cat"]) == expected
-        with feed_of(2, stores=stores) as feed:
-            trained(feed, state, 20)
+        with prefetcher_of(2, stores=stores) as prefetcher:
+            trained(prefetcher, state, 20)
 
 
 @pytest.mark.parametrize("make_store", ["RocksDB", "Redis"], indirect=True)
 def test_rows_that_changed_in_place_are_newer_than_the_table(make_store):  # noqa: F811
     batches = cold_batches(7, 40)
     walk = Walk(make_store(table=PLAIN))
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches[:20])
-        feed.commit(walk.state, "step-20", 20)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches[:20])
+        prefetcher.commit(walk.state, "step-20", 20)
         state, whole = copied(walk.state), copied(walk.whole)
-        walk.run(feed, batches[20:])  # and then the run dies
+        walk.run(prefetcher, batches[20:])  # and then the run dies
     getattr(walk.stores["cat"], "close", lambda: None)()
     walk.stores = {"cat": make_store(table=PLAIN)}
     refused = pytest.raises(ValueError, match=r"later moment.*store.open\(tag\) first")
-    with walk.feed(batches[20:]) as feed, refused:
-        feed.next(state)
+    with walk.prefetcher(batches[20:]) as prefetcher, refused:
+        prefetcher.next(state)
     walk.stores["cat"].open("step-20")  # the advice
     walk.state, walk.whole = state, whole
-    with walk.feed(batches[20:]) as feed:
-        walk.run(feed, batches[20:])
-        walk.check(feed)
+    with walk.prefetcher(batches[20:]) as prefetcher:
+        walk.run(prefetcher, batches[20:])
+        walk.check(prefetcher)
 
 
 @pytest.mark.parametrize("tells_before", [True, False])
@@ -208,11 +210,11 @@ def test_a_commit_of_the_same_name_of_another_run(
         walk = Walk(make_store(name, table=PLAIN))
         if not tells_before:  # a store of a user
             walk.stores["cat"].identity_at = None
-        with walk.feed(batches) as feed:
-            walk.run(feed, batches[:40])
-            saved(walk, tmp_path / name, feed, 20)
-            walk.run(feed, batches[40:])
-            walk.state = feed.drain(walk.state)
+        with walk.prefetcher(batches) as prefetcher:
+            walk.run(prefetcher, batches[:40])
+            saved(walk, tmp_path / name, prefetcher, 20)
+            walk.run(prefetcher, batches[40:])
+            walk.state = prefetcher.drain(walk.state)
         stores.append(walk.stores)
         colls.append(walk.coll)
     into, below = colls[0].init(1), rows_in(stores[1]["cat"])
@@ -231,9 +233,9 @@ def test_a_module_that_got_another_state():
     model = jde.nnx.EmbeddingCollection([BELOW], rngs=nnx.Rngs(0))
     store = {"cat": jde.stores.Memory(PLAIN)}
     given = ({"cat": ids} for ids in batches)
-    feed = jde.nnx.ahead(model, given, stores=store)
-    with pytest.raises(ValueError, match=OTHER_RUN), feed:
-        for number, ids in enumerate(feed):
+    prefetcher = jde.nnx.prefetch_rows(model, given, stores=store)
+    with pytest.raises(ValueError, match=OTHER_RUN), prefetcher:
+        for number, ids in enumerate(prefetcher):
             _, _, state = model.coll.lookup(model.get_state(), ids)
             model.set_state(model.coll.init(5) if number == 20 else state)
     assert len(np.unique(store["cat"].keys()))

@@ -71,34 +71,37 @@ class Holds(jde.stores.Memory):
 def test_a_slow_store_is_waited_for():
     batches = cold_batches(1, 50)
     walk = Walk(Slow(PLAIN))
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)
-        assert feed.stats()["seconds_waited"] > 0.1
-        walk.check(feed)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)
+        assert prefetcher.stats()["seconds_waited"] > 0.1
+        walk.check(prefetcher)
 
 
 def test_rows_that_a_full_store_refuses_wait_in_memory(tmp_path):
     batches = cold_batches(2, 80)
     store = Holds(PLAIN)
     walk = Walk(store)
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)  # rows that wait come back, too
-        walk.state = feed.drain(walk.state)
-        assert feed.stats()["cat/waiting"] > 100 and feed.stats()["cat/refused"] > 100
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)  # rows that wait come back, too
+        walk.state = prefetcher.drain(walk.state)
+        assert (
+            prefetcher.stats()["cat/waiting"] > 100
+            and prefetcher.stats()["cat/refused"] > 100
+        )
         with pytest.raises(RuntimeError, match="A commit would lose them"):
-            feed.commit(walk.state, "one")
-        assert not feed.stats()["queue"]  # and the feed lives on
+            prefetcher.commit(walk.state, "one")
+        assert not prefetcher.stats()["queue"]  # and the prefetcher lives on
 
 
 def test_rows_that_wait_are_put_once_there_is_room():
     batches = cold_batches(2, 80)
     store = Holds(PLAIN)
     walk = Walk(store)
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)
         store.room = 100_000
-        feed.commit(walk.state, "one")
-        walk.check(feed)
+        prefetcher.commit(walk.state, "one")
+        walk.check(prefetcher)
 
 
 def test_refused_rows_have_a_bound():
@@ -106,9 +109,9 @@ def test_refused_rows_have_a_bound():
     walk = Walk(Holds(PLAIN))
     with (
         pytest.raises(RuntimeError, match="They fill waiting_megabytes"),
-        walk.feed(batches, waiting_megabytes=0.005) as feed,
+        walk.prefetcher(batches, waiting_megabytes=0.005) as prefetcher,
     ):
-        walk.run(feed, batches)
+        walk.run(prefetcher, batches)
 
 
 def test_a_full_log_refuses_and_counts(tmp_path):
@@ -116,13 +119,13 @@ def test_a_full_log_refuses_and_counts(tmp_path):
     batches = cold_batches(3, 150)
     log = jde.stores.Log(tmp_path, PLAIN, disk_gigabytes=7e-5)
     walk = Walk(log)
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)
-        walk.state = feed.drain(walk.state)
-        assert log.stats()["refused"] == feed.stats()["cat/refused"] > 0
-        waiting = feed._shared.mover.traffic["cat"].waiting
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)
+        walk.state = prefetcher.drain(walk.state)
+        assert log.stats()["refused"] == prefetcher.stats()["cat/refused"] > 0
+        waiting = prefetcher._shared.mover.traffic["cat"].waiting
         kept = {key: row.tobytes() for key, row in waiting.items()}
-        assert len(kept) == feed.stats()["cat/waiting"] > 0
+        assert len(kept) == prefetcher.stats()["cat/waiting"] > 0
         above, below = rows_of(walk.coll, walk.state), rows_in(log)
         assert above | below | kept == rows_of(walk.plain, walk.whole)
 
@@ -130,15 +133,17 @@ def test_a_full_log_refuses_and_counts(tmp_path):
 def test_an_error_of_the_store_surfaces_and_the_commit_holds(tmp_path):
     batches, store = cold_batches(4, 60), Breaks(PLAIN)
     walk = Walk(store)
-    feed = walk.feed(batches)
-    walk.run(feed, batches[:8])
-    jde.checkpoint.save(tmp_path, 8, walk.state, tables=walk.coll, feed=feed, wait=True)
+    prefetcher = walk.prefetcher(batches)
+    walk.run(prefetcher, batches[:8])
+    jde.checkpoint.save(
+        tmp_path, 8, walk.state, tables=walk.coll, prefetcher=prefetcher, wait=True
+    )
     expected = rows_of(walk.plain, walk.whole)
     with pytest.raises(OSError, match="no space left in the test"):
-        walk.run(feed, batches[8:])
+        walk.run(prefetcher, batches[8:])
     with pytest.raises(OSError, match="no space left in the test"):
-        feed.drain(walk.state)
-    feed.close()  # it has been raised
+        prefetcher.drain(walk.state)
+    prefetcher.close()  # it has been raised
     restored = jde.checkpoint.restore(
         tmp_path, walk.coll.init(0), tables=walk.coll, stores=walk.stores
     )
@@ -152,15 +157,15 @@ def test_one_cold_id_fills_the_batch():
     store = Holds(PLAIN)
     store.room = 100_000
     walk = Walk(store)
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)
-        walk.state = feed.drain(walk.state)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)
+        walk.state = prefetcher.drain(walk.state)
     only, before = [np.full(40, store.keys()[0])] * 4, store.read
-    with walk.feed(only) as feed:
-        walk.run(feed, only)
-        assert feed.stats()["cat/returned"] == 1
+    with walk.prefetcher(only) as prefetcher:
+        walk.run(prefetcher, only)
+        assert prefetcher.stats()["cat/returned"] == 1
         assert store.read == before + 1
-        walk.check_rows(feed)
+        walk.check_rows(prefetcher)
 
 
 def counted(config: jde.TableConfig) -> jde.TableConfig:
@@ -197,14 +202,16 @@ def test_without_room_ids_are_refused_and_no_row_is_made_twice(
     batches = [rng.choice(1500, 150, replace=False) for _ in range(60)]
     state, count = coll.init(0), np.zeros(1500)
     given = ({"cat": ids} for ids in batches)
-    with jde.tiers.ahead(coll, given, stores={"cat": store}, depth=depth) as feed:
+    with jde.tiers.prefetch_rows(
+        coll, given, stores={"cat": store}, depth=depth
+    ) as prefetcher:
         for ids in batches:
-            on_device, state = feed.next(state)
+            on_device, state = prefetcher.next(state)
             rows, found, state = step(state, on_device["cat"])
             rows, found = np.asarray(rows), np.asarray(found)
             count[ids[found]] += 1
             np.testing.assert_array_equal(rows[found, 0], -count[ids[found]])
-        state = feed.drain(state)
+        state = prefetcher.drain(state)
         stats = coll.stats(state)
         assert stats["cat/refused"] > 0
         assert (stats["cat/ring_full"] > 0) == (ring_rows == 8)
@@ -220,7 +227,7 @@ def test_without_room_ids_are_refused_and_no_row_is_made_twice(
     assert above | below == {k: -n for k, n in enumerate(count) if n}
 
 
-def test_a_lookup_beside_the_feed_is_noticed():
+def test_a_lookup_beside_the_prefetcher_is_noticed():
     """Holds count lookups, so other lookups end them."""
     batches = cold_batches(6, 40)
     walk = Walk(jde.stores.Memory(PLAIN))
@@ -228,13 +235,13 @@ def test_a_lookup_beside_the_feed_is_noticed():
     step = jax.jit(
         lambda s, ids: walk.coll.lookup(s, {"cat": ids})[2], donate_argnums=0
     )
-    feed = walk.feed(batches)
+    prefetcher = walk.prefetcher(batches)
     with pytest.raises(RuntimeError, match="a row that a coming batch needs"):
         for turn in range(40):
-            _, walk.state = feed.next(walk.state)
+            _, walk.state = prefetcher.next(walk.state)
             for ids in others[10 * turn : 10 * turn + 10]:
                 walk.state = step(walk.state, jde.ids(ids))
-    feed.close()
+    prefetcher.close()
 
 
 @pytest.mark.parametrize(
@@ -249,64 +256,64 @@ def test_a_lookup_beside_the_feed_is_noticed():
 def test_bad_batches_are_named(batch, error, match):
     walk = Walk(jde.stores.Memory(PLAIN))
     with (
-        jde.tiers.ahead(walk.coll, [batch], stores=walk.stores) as feed,
+        jde.tiers.prefetch_rows(walk.coll, [batch], stores=walk.stores) as prefetcher,
         pytest.raises(error, match=match),
     ):
-        feed.next(walk.state)
+        prefetcher.next(walk.state)
 
 
 def test_a_call_that_raises_loses_no_batch():
     """Rows below an empty table are warned of; where warnings are errors too."""
     batches = cold_batches(9, 80)
     walk = Walk(jde.stores.Memory(PLAIN))
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches)
-        walk.state = feed.drain(walk.state)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches)
+        walk.state = prefetcher.drain(walk.state)
     walk.stores["cat"].identity = None  # of a store that notes none
     state = walk.coll.init(3)
-    with walk.feed(batches[:6]) as feed:
+    with walk.prefetcher(batches[:6]) as prefetcher:
         with (
             pytest.raises(RuntimeWarning, match="stores have rows"),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("error")
-            feed.next(state)
+            prefetcher.next(state)
         with pytest.warns(RuntimeWarning, match="stores have rows"):
             for batch in batches[:6]:
-                given, state = feed.next(state)
+                given, state = prefetcher.next(state)
                 np.testing.assert_array_equal(given["cat"], jde.ids(batch))
                 _, state = stepper(walk.coll)(state, given)
         with pytest.raises(StopIteration):
-            feed.next(state)
+            prefetcher.next(state)
 
 
 def test_rows_of_a_wrong_shape_leave_the_state():
     batches = cold_batches(9, 80)
     walk = Walk(jde.stores.Memory(PLAIN))
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches[:60])
-        walk.state = feed.drain(walk.state)
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches[:60])
+        walk.state = prefetcher.drain(walk.state)
         below = {"cat": walk.stores["cat"].keys()[:5]}
         with pytest.raises(ValueError, match=r"'values' has shape \(5, 4\)"):
-            feed.insert(walk.state, below, {"cat": np.zeros((5, 4), np.float32)})
-        walk.run(feed, batches[60:])
-        walk.check(feed)
+            prefetcher.insert(walk.state, below, {"cat": np.zeros((5, 4), np.float32)})
+        walk.run(prefetcher, batches[60:])
+        walk.check(prefetcher)
 
 
 def test_offers_of_erased_rows_are_dropped():
     """Each would hold arrays on the device for ever."""
     batches = cold_batches(9, 60)
     walk = Walk(jde.stores.Memory(PLAIN))
-    with walk.feed(batches, depth=3) as feed:
+    with walk.prefetcher(batches, depth=3) as prefetcher:
         for turn in range(60):
-            given, walk.state = feed.next(walk.state)
+            given, walk.state = prefetcher.next(walk.state)
             _, walk.state = stepper(walk.coll)(walk.state, given)
             if turn > 40:
                 coming = np.concatenate([[-1], *batches[turn + 1 : turn + 5]])
-                walk.state = feed.erase(walk.state, {"cat": coming})
-        stats = feed.stats()
+                walk.state = prefetcher.erase(walk.state, {"cat": coming})
+        stats = prefetcher.stats()
         assert stats["cat/hits"] > stats["cat/returned"]
-        assert not feed._shared.mover.traffic["cat"]._offers
+        assert not prefetcher._shared.mover.traffic["cat"]._offers
 
 
 def test_wide_ids_of_a_table_of_narrow_keys_are_refused():
@@ -314,11 +321,11 @@ def test_wide_ids_of_a_table_of_narrow_keys_are_refused():
     coll = jde.Tables([config])
     stores = {"cat": jde.stores.Memory(config)}
     given = [{"cat": np.array([5, 2**31 - 1])}, {"cat": np.array([5, 2**32 + 5])}]
-    with jde.tiers.ahead(coll, given, stores=stores) as feed:
-        ids, state = feed.next(coll.init(0))
+    with jde.tiers.prefetch_rows(coll, given, stores=stores) as prefetcher:
+        ids, state = prefetcher.next(coll.init(0))
         assert ids["cat"].dtype == np.int32 and ids["cat"].tolist() == [5, 2**31 - 1]
         with pytest.raises(ValueError, match="beyond int32. Pass uint32 ids"):
-            feed.next(state)
+            prefetcher.next(state)
 
 
 @pytest.mark.parametrize(
@@ -339,40 +346,42 @@ def test_processes_need_shards_that_follow_each_other(processes, shards):
         _own_shards(split, ["data"])
 
 
-def test_a_feed_of_the_size_before_is_named():
+def test_a_prefetcher_of_the_size_before_is_named():
     """And the state is as it was."""
     walk, batches = Walk(jde.stores.Memory(PLAIN)), cold_batches(8, 4)
-    with walk.feed(batches) as feed:
-        walk.run(feed, batches[:2])
+    with walk.prefetcher(batches) as prefetcher:
+        walk.run(prefetcher, batches[:2])
         larger, grown = walk.coll.grow(walk.state, {"cat": 1024})
-        with pytest.raises(ValueError, match=r"Call feed.use\(coll\)"):
-            feed.next(grown)
-        feed.use(larger)
+        with pytest.raises(ValueError, match=r"Call prefetcher.use\(coll\)"):
+            prefetcher.next(grown)
+        prefetcher.use(larger)
         walk.coll, walk.state = larger, grown
-        walk.run(feed, batches[2:])
+        walk.run(prefetcher, batches[2:])
 
 
 def test_mistakes_are_named(tmp_path):
     store = jde.stores.Memory(PLAIN)
     coll = jde.Tables([BELOW])
     with pytest.raises(ValueError, match="No table has a store"):
-        jde.tiers.ahead(jde.Tables([PLAIN]), [])
+        jde.tiers.prefetch_rows(jde.Tables([PLAIN]), [])
     with pytest.raises(TypeError, match="call the generator function"):
-        jde.tiers.ahead(coll, lambda: [], stores={"cat": store})  # pyright: ignore[reportArgumentType]
+        jde.tiers.prefetch_rows(coll, lambda: [], stores={"cat": store})  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="depth must be"):
-        jde.tiers.ahead(coll, [], depth=0, stores={"cat": store})
+        jde.tiers.prefetch_rows(coll, [], depth=0, stores={"cat": store})
     for size in (-1, float("nan"), "256"):
         with pytest.raises(ValueError, match="waiting_megabytes must be a number"):
-            jde.tiers.ahead(coll, [], stores={"cat": store}, waiting_megabytes=size)
+            jde.tiers.prefetch_rows(
+                coll, [], stores={"cat": store}, waiting_megabytes=size
+            )
     with pytest.raises(ValueError, match="no store for the tables"):
-        jde.tiers.ahead(coll, [], stores={})
+        jde.tiers.prefetch_rows(coll, [], stores={})
     with pytest.raises(ValueError, match="have no store in their tier"):
-        jde.tiers.ahead(coll, [], stores={"cat": store, "dog": store})
+        jde.tiers.prefetch_rows(coll, [], stores={"cat": store, "dog": store})
     with pytest.raises(TypeError, match="lacks methods"):
-        jde.tiers.ahead(coll, [], stores={"cat": object()})
+        jde.tiers.prefetch_rows(coll, [], stores={"cat": object()})
     other = jde.stores.Memory(dataclasses.replace(PLAIN, dim=7))
     with pytest.raises(ValueError, match="dim 7 there"):
-        jde.tiers.ahead(coll, [], stores={"cat": other})
+        jde.tiers.prefetch_rows(coll, [], stores={"cat": other})
     with pytest.raises(TypeError, match="takes a store.*lambda table"):
         jde.tiers.external(jde.stores.Memory)
     with pytest.raises(ValueError, match="host_rows and host_gigabytes"):
@@ -383,7 +392,7 @@ def test_mistakes_are_named(tmp_path):
         jde.tiers.ssd("")
     with pytest.raises(ValueError, match="never evicts"):
         dataclasses.replace(BELOW, score_strategy="no_eviction", on_full=None)
-    with pytest.raises(ValueError, match="Pass feed="):
+    with pytest.raises(ValueError, match="Pass prefetcher="):
         jde.checkpoint.save(tmp_path, 1, coll.init(0), tables=coll)
 
 

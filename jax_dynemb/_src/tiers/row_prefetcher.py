@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The feed that moves rows between tables and their stores while steps run."""
+"""The prefetcher that moves rows between tables and their stores while steps run."""
 
 from __future__ import annotations
 
@@ -46,8 +46,10 @@ _COUNTED = (
 )
 
 
-class Ahead:
-    """Yields batches whose rows are in their tables; ``jde.tiers.ahead`` makes it.
+class RowPrefetcher:
+    """Yields batches whose rows are in their tables.
+
+    ``jde.tiers.prefetch_rows`` makes it.
 
     Attributes:
       stores: by table name.
@@ -65,7 +67,7 @@ class Ahead:
         waiting_megabytes: float,
         evaluate: bool,
     ):
-        """Opens stores and starts the threads; ``ahead`` has checked the arguments."""
+        """Opens stores and starts the threads; the arguments have been checked."""
         tables = tables_with_stores(coll)
         self._coll, self._depth = coll, depth
         self._opened = open_stores(coll) if stores is None else None
@@ -105,7 +107,7 @@ class Ahead:
 
         Raises:
           StopIteration: there are no more batches; the state is as it was.
-          RuntimeError: the feed is closed, or a store has no room for rows.
+          RuntimeError: the prefetcher is closed, or a store has no room for rows.
           ValueError: the state is of tables in another size, see ``use``; or it does
             not come out of the state that ``next`` returned last. One of the next
             calls may raise that, since no call waits for it. The stores are as they
@@ -114,7 +116,7 @@ class Ahead:
             at the first call. After an error of a store go on from a checkpoint: rows
             that had departed may not be in the store.
         """
-        check_values(state, "feed.next")
+        check_values(state, "prefetcher.next")
         try:
             return self._next(state)
         except Exception:
@@ -181,11 +183,11 @@ class Ahead:
           below as it was; ``refused`` of ``Tables.stats`` counts it.
 
         Raises:
-          RuntimeError: the feed is closed.
+          RuntimeError: the prefetcher is closed.
           TypeError, ValueError: as ``Tables.insert``; the state is as it was.
           Exception: what a store raised.
         """
-        keys, held, on_device = self._keys_of(state, ids, "feed.insert")
+        keys, held, on_device = self._keys_of(state, ids, "prefetcher.insert")
         words = {name: words_of(each) for name, each in (scores or {}).items()}
         write = functools.partial(
             _device.write, self._coll, optimizer_state=optimizer_state, scores=words
@@ -208,10 +210,10 @@ class Ahead:
           The new state.
 
         Raises:
-          RuntimeError: the feed is closed.
+          RuntimeError: the prefetcher is closed.
           Exception: what a store raised.
         """
-        keys, _, on_device = self._keys_of(state, ids, "feed.erase")
+        keys, _, on_device = self._keys_of(state, ids, "prefetcher.erase")
         state, departed = self._coll.take_departed(state)
         self._done(state, departed=departed, erased=keys)
         return _device.erase(self._coll, state, on_device)
@@ -234,10 +236,10 @@ class Ahead:
           no room in its bucket.
 
         Raises:
-          RuntimeError: the feed is closed.
+          RuntimeError: the prefetcher is closed.
           Exception: what a store raised.
         """
-        keys, held, _ = self._keys_of(state, ids, "feed.fetch")
+        keys, held, _ = self._keys_of(state, ids, "prefetcher.fetch")
         state, offers = self._shared.bring_up(self._coll, state, keys, held)
         return state, {name: offer.absent() for name, offer in offers.items()}
 
@@ -268,11 +270,11 @@ class Ahead:
           The new state.
 
         Raises:
-          RuntimeError: the feed is closed.
+          RuntimeError: the prefetcher is closed.
           Exception: what a store raised.
         """
         self._check()
-        check_values(state, "feed.drain")
+        check_values(state, "prefetcher.drain")
         state, departed = self._coll.take_departed(state)
         self._done(state, departed=departed)
         return state
@@ -280,7 +282,7 @@ class Ahead:
     def commit(self, state: States, tag: str, step: int | None = None) -> None:
         """Commits every store, with the rows that have departed so far.
 
-        ``jde.checkpoint.save(..., feed=feed)`` calls it.
+        ``jde.checkpoint.save(..., prefetcher=...)`` calls it.
 
         Args:
           state: the tables; they stay as they are.
@@ -288,7 +290,7 @@ class Ahead:
           step: of the training.
 
         Raises:
-          RuntimeError: the feed is closed, or a store has no room for a row.
+          RuntimeError: the prefetcher is closed, or a store has no room for a row.
           Exception: what a store raised.
         """
         self._check()
@@ -316,8 +318,8 @@ class Ahead:
     def close(self) -> None:
         """Ends the threads, once the rows that were taken are in the stores.
 
-        Rows that have departed since the last ``next`` stay in the state. A new feed
-        with the same stores takes them from there.
+        Rows that have departed since the last ``next`` stay in the state. A new
+        prefetcher with the same stores takes them from there.
 
         Raises:
           Exception: what a store raised and no call has raised yet.
@@ -355,7 +357,7 @@ class Ahead:
     def _check(self) -> None:
         if self._closed:
             raise RuntimeError(
-                "this feed is closed; make another one, or call it within `with`."
+                "this prefetcher is closed; make another one, or call it within `with`."
             )
         self._shared.check()
 
