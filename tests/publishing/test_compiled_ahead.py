@@ -34,6 +34,7 @@ def tables():
         [
             jde.TableConfig("a", 7, 4096, **options),
             jde.TableConfig("b", 12, 4096, **options),
+            jde.TableConfig("c", 7, 4096, **options),  # it shares the arrays of "a"
         ]
     )
 
@@ -41,7 +42,7 @@ def tables():
 def used(coll, state, start, count):
     """Uses so many ids of each table."""
     ids = jde.ids(np.arange(start, start + count))
-    return coll.lookup(state, {name: ids for name in "ab"})[2]
+    return coll.lookup(state, {name: ids for name in "abc"})[2]
 
 
 @pytest.fixture
@@ -72,8 +73,9 @@ def test_new_sizes_are_compiled_by_the_thread(tmp_path, compiling, small_rooms):
         assert compiling.count("jax_dynemb.publisher") >= 3
         rooms = {each.rows for each in publisher._rooms.values()}
         assert rooms == {64}  # it shrank to what 40 rows need
+        assert len(publisher._copies) == 1  # one program copies all tables of a device
     served = jde.serving.Subscriber(tmp_path, tables(), interval=0)
-    ids = {name: jde.ids(np.arange(2000)) for name in "ab"}
+    ids = {name: jde.ids(np.arange(2000)) for name in "abc"}
     want, found = coll.find(state, ids)[0], served.find(ids)
     for name in ids:
         np.testing.assert_array_equal(found[name], want[name])
