@@ -87,11 +87,11 @@ def test_a_reader_compiles_the_next_size_when_it_has_served(tmp_path, compiling)
     with jde.serving.Publisher(coll, tmp_path, dtype="int8") as publisher:
         publisher.step(state)
         served = jde.serving.Subscriber(tmp_path, tables(), interval=0)
-        for count in (100, 100):
+        for count in (100,) * 4:  # a table after each but the first
             state = used(coll, state, 0, count)
             publisher.flush(state)
             served.update()
-        state = used(coll, state, 0, 400)  # more than 128, which the first two needed
+        state = used(coll, state, 0, 400)  # more than 128, which the others needed
         publisher.flush(state)
         serve, before, at = served._serve, len(compiling), []
         served._serve = lambda *given: (at.append(len(compiling)), serve(*given))

@@ -21,6 +21,7 @@ from jax_dynemb._src.ops.host import compile_to_host as compile_to_host
 from jax_dynemb._src.ops.host import everywhere as everywhere
 from jax_dynemb._src.ops.host import on_every_process as on_every_process
 from jax_dynemb._src.ops.host import on_host as on_host
+from jax_dynemb._src.ops.host import placed_like as placed_like
 from jax_dynemb._src.ops.host import settled as settled
 from jax_dynemb._src.ops.host import start_to_host as start_to_host
 from jax_dynemb._src.ops.keys import as_words as as_words

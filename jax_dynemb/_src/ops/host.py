@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Small arrays on the host, also those of a mesh of several processes."""
+"""Small arrays on the host and where others lie, also on a mesh of processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 
 
@@ -74,3 +76,29 @@ def _replication(sharding: Any) -> Any:
 @functools.lru_cache(maxsize=8)
 def _identity(sharding: NamedSharding):
     return jax.jit(lambda x: x, out_shardings=sharding)
+
+
+def placed_like(array: Any, like: jax.Array) -> jax.Array:
+    """Places an array where another lies, committed to its devices only as that is.
+
+    A state of which some arrays are committed has types that no step returns, so the
+    second call of a jitted step would compile again.
+
+    Args:
+      array: of NumPy or JAX.
+      like: the other one, traced or not.
+    """
+    if isinstance(like, Tracer) or like.committed:
+        return jax.device_put(array, like.sharding)
+    (device,) = like.devices()
+    if isinstance(array, jax.Array) and array.devices() != {device}:
+        array = np.asarray(array)
+    with jax.default_device(device):
+        return jnp.asarray(array)
+
+
+def placed_like_untraced(arrays: Any, like: Any) -> Any:
+    """Does ``placed_like`` for two pytrees; what is traced stays as it is."""
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(like)):
+        return arrays
+    return jax.tree.map(placed_like, arrays, like)

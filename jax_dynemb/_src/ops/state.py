@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Shaped, UInt32
 
 from jax_dynemb._src import ffi as _ffi
+from jax_dynemb._src.ops.host import placed_like_untraced
 from jax_dynemb._src.ops.keys import add_to_words
 from jax_dynemb._src.ops.lineage import lineage_places, run_places
 from jax_dynemb._src.ops.packed_rows import refuse_packed
@@ -135,11 +136,11 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
     refuse_packed([config], "clear")
     names = ("seed", "first_column", "left", "clock")
     seed, column, left, clock = (_ffi.code("counters", n) for n in names)
-    old, lineage = state.counters[config.own_counters], lineage_places()
-    counters = _first_counters(config, old[0, seed], old[0, np.array(run_places())])
-    counters = counters.at[:, lineage].set(old[:, lineage])
-    counters = counters.at[:, column].set(old[:, column])
-    counters = counters.at[:, clock].set(old[:, clock])
+    own, lineage = state.counters[config.own_counters], lineage_places()
+    counters = _first_counters(config, own[0, seed], own[0, np.array(run_places())])
+    counters = counters.at[:, lineage].set(own[:, lineage])
+    counters = counters.at[:, column].set(own[:, column])
+    counters = counters.at[:, clock].set(own[:, clock])
     counters = counters.at[:, left].set(jnp.array([1, 0], jnp.uint32))
     index = empty_index(config.local_buckets, config.index_words)
     sketch = empty_sketch(config, config.local_buckets)
@@ -152,6 +153,9 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
         counters = state.counters.at[config.own_counters].set(counters)
     removed = None if state.removed is None else overwritten_log(state.removed)
     extra = config.optimizer.extra(config.dim)
+    fresh = index, extra, sketch  # the rest is made of what was there
+    old = state.index, state.extra, state.sketch
+    index, extra, sketch = placed_like_untraced(fresh, old)
     return dataclasses.replace(
         state,
         index=index,

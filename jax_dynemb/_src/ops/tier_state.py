@@ -155,7 +155,9 @@ def with_notes(tier: TierState | None, notes: jax.Array) -> TierState:
 def with_homes(table: TableSpec, state: Any) -> Any:
     """Adds the home records to the arrays of a tiered table; others stay as they are.
 
-    Outside of a program, large ones never pass through device memory.
+    Outside of a program, large ones never pass through device memory. Arrays in memory
+    of the host are committed to it. So the others become committed too, in place: a
+    step returns all of them so, and would compile again for its own results.
     """
     if table.tier is None or state.tier.homes is not None:
         return state
@@ -165,6 +167,7 @@ def with_homes(table: TableSpec, state: Any) -> Any:
     else:
         where = state.tier.location.sharding.with_memory_kind("pinned_host")
         homes = _zeros_on_host(table.name, shape, where)
+        state = jax.tree.map(lambda x: jax.device_put(x, x.sharding), state)
     tier = dataclasses.replace(state.tier, homes=homes)
     return dataclasses.replace(state, tier=tier)
 

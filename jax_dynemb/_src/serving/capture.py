@@ -244,7 +244,7 @@ def _without_most_padding(changed: ChangedRows, count: int) -> ChangedRows:
     room = len(changed.keys)
     step = max(_LEAST_CUT, room // 8)
     size = -(-max(1, count) // step) * step
-    if size >= room or changed.keys.devices().pop().platform == "cpu":
+    if size >= room or next(iter(changed.keys.devices())).platform == "cpu":
         return changed
     keys, rows, scales = _cut(size, (changed.keys, changed.rows, changed.scales))
     return ChangedRows(keys, rows, scales, changed.count)

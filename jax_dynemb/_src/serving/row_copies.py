@@ -68,7 +68,7 @@ def shard_types(coll: Tables, state: States) -> list[ShardTypes]:
             place,
             table,
             jax.tree.map(_type_of, shard),
-            shard.counters.devices().pop(),
+            next(iter(shard.counters.devices())),
         )
         for name in coll.engine.catalog.dynamic
         for place, (table, shard) in enumerate(coll.hash_engine.shards(state, name))

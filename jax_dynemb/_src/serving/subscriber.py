@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from jax_dynemb._src.engines import States
@@ -33,6 +32,7 @@ from jax_dynemb._src.files.safetensors import (
     read_tensor,
     safetensors,
 )
+from jax_dynemb._src.ops import placed_like
 from jax_dynemb._src.serving.changed_keys import (
     ChangedKeys,
     changed_in,
@@ -187,13 +187,17 @@ class Subscriber(Follower):
         self._prepare_larger(changes)
 
     def _prepare_larger(self, changes: _Changes) -> None:
-        """Compiles what a larger segment needs, once for each table and size."""
+        """Compiles what a larger segment needs, each table and size once.
+
+        One after each segment, so that many tables do not delay the next for long.
+        """
         for name, each in changes.items():
             arrays = self._coll.state_name(name)
             for size in {size for x in each if (size := x.larger_size())}:
                 if (name, size) not in self._prepared:
                     self._prepared.add((name, size))
                     prepare(self._coll, name, self._states[1][arrays], each[0], size)
+                    return
 
     def _catch_up(self) -> None:
         """Brings the standby to what is served, so the next segment need not wait."""
@@ -256,7 +260,7 @@ def _with_cores(state: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     """Returns the state of a tensor train with other cores, where its own are."""
     cores = [arrays[f"core_{t}"] for t in range(len(state.cores))]
     pairs = zip(cores, state.cores, strict=True)
-    placed = tuple(jax.device_put(new, old.sharding) for new, old in pairs)
+    placed = tuple(placed_like(new, old) for new, old in pairs)
     return dataclasses.replace(state, cores=placed)
 
 

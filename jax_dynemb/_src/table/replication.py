@@ -17,7 +17,7 @@ from jax_dynemb._src.ids import PADDING
 from jax_dynemb._src.is_whole import is_whole
 from jax_dynemb._src.kept_jit import kept_jit
 from jax_dynemb._src.kind_of import kind_of
-from jax_dynemb._src.ops import TableState, on_host, read_log
+from jax_dynemb._src.ops import TableState, on_host, placed_like, read_log
 from jax_dynemb._src.rows import Exported, Identity, check_ancestor
 from jax_dynemb._src.table import arguments as _arguments
 from jax_dynemb._src.table import chunks as _chunks
@@ -218,7 +218,7 @@ def _with_counters(
     if types != [(each.shape, each.dtype) for each in delta.extra]:
         return new  # of another optimizer, which starts fresh
     pairs = zip(delta.extra, new.extra, strict=True)
-    extra = tuple(jax.device_put(given, old.sharding) for given, old in pairs)
+    extra = tuple(placed_like(given, old) for given, old in pairs)
     return dataclasses.replace(new, extra=extra)
 
 

@@ -8,14 +8,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines.shard.warnings import refuse_losses, warn_of_losses
-from jax_dynemb._src.ops import TableState, on_host
+from jax_dynemb._src.ops import TableState, on_host, placed_like
 
 # Counted in a shard's first row (core/table_ref.h).
 EVENTS = (
@@ -155,7 +154,7 @@ def set_counters(
         is_set[rows, column] = True
         own = of_table[:1] if name in EVENTS else of_table
         words[own, column] = np.array([numbers[name]], np.uint64).view(np.uint32)
+    old = state.counters
     # Elementwise, which a mesh with explicit axes takes as it is.
-    counters = jnp.where(is_set, words, state.counters)
-    counters = jax.device_put(counters, state.counters.sharding)
+    counters = placed_like(jnp.where(is_set, words, old), old)
     return dataclasses.replace(state, counters=counters)
