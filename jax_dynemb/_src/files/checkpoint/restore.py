@@ -139,6 +139,7 @@ def restore(
     as_given = {*plan.again, *(nodes.keys() - saved.schemas.keys())}
     for table in as_given:  # filled as they are, or not at all
         leaves |= nodes[table].own(given)
+    leaves = _in_order(leaves, given)
     _tree.check_shared(leaves)
     large = _large(saved, leaves, plan, longer)
     if verify:
@@ -160,13 +161,20 @@ def restore(
     for table in plan.again:
         notes += _read_again(saved, leaves, nodes[table], table, plan, drawn)
     as_saved = {at: p for at, p in nodes.items() if at not in as_given}
-    leaves = _tiers.tiered(leaves, given, as_saved)
+    leaves = _in_order(_tiers.tiered(leaves, given, as_saved), given)
     notes += carry_counts(saved, leaves, nodes, plan)
     for table, store in below.items():
         notes += _with_store(saved, leaves, nodes[table], table, store, plan)
     leaves = _apart.together(leaves, whole, together_at)
     room.take()
     return Restored(step, _tree.unflatten(leaves, how), tuple(notes))
+
+
+def _in_order(
+    leaves: Mapping[_tree.Path, Any], given: Mapping[_tree.Path, Any]
+) -> dict[_tree.Path, Any]:
+    """Orders leaves as the user's tree has them; a table is joined from its own."""
+    return {at: leaves[at] for at in (*given, *leaves) if at in leaves}
 
 
 def _large(
