@@ -167,9 +167,14 @@ def with_homes(table: TableSpec, state: Any) -> Any:
     else:
         where = state.tier.location.sharding.with_memory_kind("pinned_host")
         homes = _zeros_on_host(table.name, shape, where)
-        state = jax.tree.map(lambda x: jax.device_put(x, x.sharding), state)
+        state = jax.tree.map(_committed, state)
     tier = dataclasses.replace(state.tier, homes=homes)
     return dataclasses.replace(state, tier=tier)
+
+
+def _committed(leaf: Any) -> Any:
+    is_free = isinstance(leaf, jax.Array) and not leaf.committed
+    return jax.device_put(leaf, leaf.sharding) if is_free else leaf
 
 
 def _zeros_on_host(name: str, shape: tuple[int, int], sharding: Any) -> jax.Array:
