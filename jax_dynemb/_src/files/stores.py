@@ -133,7 +133,7 @@ def from_store(
         keys = _in_order(store.keys(), config)
         scores = config.score_strategy != ScoreStrategy.NO_EVICTION  # numbers of rows
         chunks = rows_of_store(store, keys)
-        rows = fill_table(coll, new, name, chunks, is_new=state is None, scores=scores)
+        rows = fill_table(coll, new, name, chunks, scores=scores)
         notes += lost_rows(name, rows, len(keys))
         if isinstance(config.admission, Frequency):
             notes.append(

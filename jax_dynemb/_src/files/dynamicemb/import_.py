@@ -88,8 +88,6 @@ def dynamicemb(
     with progress_bar("dynamicemb", total, quiet) as advance:
         for reader in readers:
             arrays = coll.state_name(reader.name)
-            if state is not None:
-                new[arrays] = clear_table(coll, reader.name, new[arrays])
             new[arrays] = reader.fill(new[arrays], advance)
             counters[reader.name] = reader.dump.counter()
             new[arrays], changed = with_counts(
@@ -136,11 +134,11 @@ class _Reader:
         return (keys for keys, _ in self.dump.index())
 
     def fill(self, state: TableState, advance: Any) -> TableState:
-        """Stores the rows in a table without any."""
+        """Replaces the rows of the table."""
         new = insert_chunks(
             self._coll,
             self.name,
-            state,
+            clear_table(self._coll, self.name, state),
             self._chunks(advance),
             optimizer=self._takes_states,
             scores=self._takes_scores,

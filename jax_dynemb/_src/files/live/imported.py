@@ -91,22 +91,12 @@ def clear_table(coll: Tables, name: str, state: TableState) -> TableState:
 
 
 def fill_table(
-    coll: Tables,
-    state: States,
-    name: str,
-    chunks: Iterable[Exported],
-    *,
-    is_new: bool,
-    **options: bool,
+    coll: Tables, state: States, name: str, chunks: Iterable[Exported], **options: bool
 ) -> int:
-    """Replaces the rows of a table in ``state``; returns how many it has then.
-
-    A state that ``is_new`` has none, and a program for each table need not compile.
-    """
+    """Replaces the rows of a table in ``state``; returns how many it has then."""
     arrays = coll.state_name(name)
-    if not is_new:
-        state[arrays] = clear_table(coll, name, state[arrays])
-    state[arrays] = insert_chunks(coll, name, state[arrays], chunks, **options)
+    empty = clear_table(coll, name, state[arrays])
+    state[arrays] = insert_chunks(coll, name, empty, chunks, **options)
     return counter_values(coll.hash_engine.with_own_counters(state, name))["rows"]
 
 

@@ -73,15 +73,7 @@ def safetensors(
     with progress_bar("safetensors", total, quiet) as advance:
         for name, table in found.items():
             arrays, chunks = coll.state_name(name), _counted(table, advance)
-            rows = fill_table(
-                coll,
-                new,
-                name,
-                chunks,
-                is_new=state is None,
-                optimizer=False,
-                scores=False,
-            )
+            rows = fill_table(coll, new, name, chunks, optimizer=False, scores=False)
             new[arrays], more = _with_step(coll, name, new[arrays], table)
             new[arrays], changed = with_counter(coll, name, new[arrays], table)
             more += [*changed, *_older_counts(coll, name, series[name])]
