@@ -25,7 +25,7 @@ from jax_dynemb._src.files.integrity import (
     as_channel,
     newest,
 )
-from jax_dynemb._src.files.live import check_whole, collection_of
+from jax_dynemb._src.files.live import collection_of
 from jax_dynemb._src.is_whole import is_whole
 from jax_dynemb._src.ops import settled
 from jax_dynemb._src.serving.capture import (
@@ -42,6 +42,7 @@ from jax_dynemb._src.serving.capture import (
 )
 from jax_dynemb._src.serving.compaction import Compaction, Outcome, outcome_of
 from jax_dynemb._src.serving.job import Job, Said
+from jax_dynemb._src.serving.options import check_here, check_options
 from jax_dynemb._src.serving.parts import (
     compact,
     remove_old,
@@ -53,7 +54,6 @@ from jax_dynemb._src.serving.row_copies import DeviceCopies, ShardTypes, shard_t
 from jax_dynemb._src.table import Mark, Tables, check_sizes, check_values
 
 _LEAST_BEHIND = 4096  # rows of segments, before a snapshot is made of them
-_DTYPES = ("float32", "bfloat16", "int8")
 
 
 class Publisher:
@@ -109,7 +109,7 @@ class Publisher:
         patience: float = 600.0,
     ):
         """Takes the lease; nothing is written before the first ``step``."""
-        _check(coll, every, dtype, snapshot_every, keep)
+        check_options(coll, every, dtype, snapshot_every, keep)
         self._coll, self._dtype, self._every = coll, dtype, every
         self._snapshot_every, self._keep = snapshot_every, keep
         self._patience, self._channel = patience, as_channel(to)
@@ -206,7 +206,7 @@ class Publisher:
           ValueError: other tables.
         """
         self._wait()
-        _check(coll, self._every, self._dtype, self._snapshot_every, self._keep)
+        check_options(coll, self._every, self._dtype, self._snapshot_every, self._keep)
         if set(coll.tables) != set(self._coll.tables):
             raise ValueError(
                 f"Publisher.use takes the tables {sorted(self._coll.tables)}, not "
@@ -327,7 +327,7 @@ class Publisher:
         self._shards = shard_types(self._coll, state)
         coll, now = self._coll, copied_counters(self._coll, state)
         for name in coll.tables:
-            _check_here(coll, state, name)
+            check_here(coll, state, name)
         marks = {name: mark_of(coll, now, name, None) for name in hash_tables(coll)}
         part = write_snapshot(
             self._channel,
@@ -500,37 +500,3 @@ class Publisher:
             remove_old(self._channel, self._keep)
         except ConnectionError:
             self._outages += 1  # the next snapshot removes them
-
-
-def _check_here(coll: Tables, state: States, name: str) -> None:
-    """Raises ValueError where this process cannot write its part of a table."""
-    if name in coll.engine.catalog.dynamic and jax.process_count() > 1:
-        coll.hash_engine.shards(state, name)  # it refuses columns on other processes
-    else:
-        check_whole(coll, state, name)
-
-
-def _check(coll: Any, every: Any, dtype: Any, snapshot_every: Any, keep: Any) -> None:
-    if not isinstance(coll, Tables):
-        raise TypeError(
-            "Publisher takes the jde.Tables; of a module that is module.coll, and "
-            "step takes module.get_state()."
-        )
-    whole = {"every": every, "snapshot_every": snapshot_every, "keep": keep}
-    for name, value in whole.items():
-        if value is not None and not (is_whole(value) and value > 0):
-            raise ValueError(f"Publisher: {name}={value!r} must be a number above 0.")
-    if dtype not in _DTYPES:
-        raise ValueError(f"Publisher: dtype must be one of {_DTYPES}, not {dtype!r}.")
-    if not hash_tables(coll):
-        raise ValueError(
-            "Publisher: all tables are tensor trains. Save their cores, which are "
-            "small: np.savez(path, **jde.tt.to_torch(config, state[name]))."
-        )
-    for name, config in coll.engine.catalog.dynamic.items():
-        if not config.log_removed:
-            raise ValueError(
-                f"Publisher: table '{name}' has no log of removed keys, so nothing "
-                "says what left it: set TableConfig(log_removed=n), n as many keys as "
-                "leave between two segments."
-            )

@@ -9,19 +9,17 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from jax_dynemb._src.engines import States
 from jax_dynemb._src.engines.shard import (
     ChangedRows,
     CopiedTable,
     copy_changed_rows,
-    prepare_changed_rows,
     words_of,
 )
 from jax_dynemb._src.ops import TableState
 from jax_dynemb._src.spec import TableSpec
-from jax_dynemb._src.table import Tables
+from jax_dynemb._src.table import Tables, abstract
 
 
 class ShardTypes(NamedTuple):
@@ -57,7 +55,7 @@ class DeviceCopies:
     def prepare(self) -> None:
         """Compiles ``start``."""
         types = tuple(each.types for each in self.shards)
-        prepare_changed_rows(self.tables, types, self.since)
+        copy_changed_rows.prepare(self.tables, types, self.since)
 
 
 def shard_types(coll: Tables, state: States) -> list[ShardTypes]:
@@ -67,17 +65,12 @@ def shard_types(coll: Tables, state: States) -> list[ShardTypes]:
             name,
             place,
             table,
-            jax.tree.map(_type_of, shard),
+            abstract(shard),
             next(iter(shard.counters.devices())),
         )
         for name in coll.engine.catalog.dynamic
         for place, (table, shard) in enumerate(coll.hash_engine.shards(state, name))
     ]
-
-
-def _type_of(array: jax.Array) -> jax.ShapeDtypeStruct:
-    sharding = array.sharding if array.committed else None
-    return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
 
 
 def copies_of(
@@ -104,14 +97,10 @@ def copies_of(
                 CopiedTable.of(each.table, rooms[each.name], dtypes[each.name])
                 for each in own
             ),
-            jax.device_put(_words(own, clocks), device),
+            jax.device_put(words_of([clocks[each.name] for each in own]), device),
         )
         for device, own in by_device.items()
     ]
-
-
-def _words(shards: list[ShardTypes], clocks: Mapping[str, int]) -> np.ndarray:
-    return words_of([clocks[each.name] for each in shards])
 
 
 def started(

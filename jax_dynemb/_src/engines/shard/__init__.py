@@ -11,9 +11,6 @@ from jax_dynemb._src.engines.shard.changed_rows import copied as copied
 from jax_dynemb._src.engines.shard.changed_rows import (
     copy_changed_rows as copy_changed_rows,
 )
-from jax_dynemb._src.engines.shard.changed_rows import (
-    prepare_changed_rows as prepare_changed_rows,
-)
 from jax_dynemb._src.engines.shard.changed_rows import to_host as to_host
 from jax_dynemb._src.engines.shard.counters import EVENTS as EVENTS
 from jax_dynemb._src.engines.shard.counters import CountedArrays as CountedArrays

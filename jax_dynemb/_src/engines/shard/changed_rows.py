@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,30 +56,19 @@ class CopiedTable(NamedTuple):
         return cls(table, min(room, table.local_slots), dtype)
 
 
+@kept_jit(0)
 def copy_changed_rows(
     tables: tuple[CopiedTable, ...], states: tuple[TableState, ...], since: jax.Array
 ) -> list[ChangedRows]:
     """Starts to copy what changed in shards; the next call may donate their states.
+
+    ``copy_changed_rows.prepare`` compiles it, for the types of arrays.
 
     Args:
       tables: of the shards, which lie on one device.
       states: their arrays.
       since: uint32[n, 2], of each the clock of the first lookup that counts, above 0.
     """
-    return _changed(tables, states, since)
-
-
-def prepare_changed_rows(
-    tables: tuple[CopiedTable, ...], states: tuple[Any, ...], since: jax.Array
-) -> None:
-    """Compiles ``copy_changed_rows`` ahead, for the types of arrays."""
-    _changed.prepare(tables, states, since)
-
-
-@kept_jit(0)
-def _changed(
-    tables: tuple[CopiedTable, ...], states: tuple[TableState, ...], since: jax.Array
-) -> list[ChangedRows]:
     found: list[ChangedRows] = []
     for place, (copied_table, state) in enumerate(zip(tables, states, strict=True)):
         words = since[place]
