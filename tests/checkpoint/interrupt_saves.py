@@ -43,13 +43,14 @@ def save(folder: Path, step: int, wait: bool = True) -> None:
 
 def save_interrupted(folder: Path, step: int, after: float, wait: bool) -> bool:
     """Begins a save and ends it by Ctrl-C; returns whether that came in time."""
-    signal.setitimer(signal.ITIMER_REAL, after)
     try:
-        save(folder, step, wait)
+        signal.setitimer(signal.ITIMER_REAL, after)
+        try:
+            save(folder, step, wait)
+        finally:  # the alarm may come in here, so the caller of both catches it
+            signal.setitimer(signal.ITIMER_REAL, 0)
     except KeyboardInterrupt:
         return True
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
     return False
 
 
