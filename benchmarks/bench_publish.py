@@ -5,6 +5,7 @@
     python benchmarks/bench_publish.py                  # 50,000 rows a second, dim 128
     python benchmarks/bench_publish.py --rows 1000000 --ids 4000000 --capacity 8000000
     python benchmarks/bench_publish.py --hidden 512     # steps with a dense part
+    python benchmarks/bench_publish.py --hidden 512 --every 4  # larger segments, fewer
     python benchmarks/bench_publish.py --to tcp
     python benchmarks/bench_publish.py --to redis://localhost
 
@@ -36,6 +37,7 @@ import numpy as np
 import jax_dynemb as jde
 
 _UNCOUNTED, _QUIET, _BUSY = range(3)  # what the reader's lookups run beside
+_FIRST = 1 << 40  # the moment of the first snapshot, which no step waits for
 WANTED = {
     "step_ratio": 1.03,
     "step_in_a_row_ratio": 1.03,
@@ -166,6 +168,8 @@ class Trainer:
             if publisher is not None:
                 publisher.step(self.state, step=self._step)
             took.append(time.perf_counter() - start)
+        if publisher is not None:  # no later call publishes the last steps
+            publisher.flush(self.state, step=self._step)
         return ends, float(np.median(took))
 
     def in_a_row(self, seconds: int, publisher: Any = None) -> float:
@@ -202,6 +206,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="int8")
     parser.add_argument("--hidden", type=int, default=0, help="width of a dense part")
     parser.add_argument("--to", default="folder", help="folder, tcp, or URL of a Redis")
+    parser.add_argument("--every", type=int, default=1, help="steps from one segment")
     parser.add_argument("--snapshot-every", type=int, help="segments")
     parser.add_argument("--lookups", type=int, default=100, help="in a second")
     parser.add_argument("--reader", choices=("cpu", "default"), default="default")
@@ -229,9 +234,13 @@ def run(options: argparse.Namespace) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         to = channel(options.to, folder)
         with jde.serving.Publisher(
-            coll, to, dtype=options.dtype, snapshot_every=options.snapshot_every
+            coll,
+            to,
+            every=options.every,
+            dtype=options.dtype,
+            snapshot_every=options.snapshot_every,
         ) as publisher:
-            publisher.step(trainer.state, step=1 << 40)
+            publisher.step(trainer.state, step=_FIRST)
             publisher.flush()
             snapshot = _bytes(folder, "snapshot")
             source = (options.to, folder, getattr(to, "port", None))
@@ -286,13 +295,13 @@ def _bytes(folder: str, kind: str) -> int:
 
 def _seen(seen: Any, ends: dict[int, float]) -> tuple[list[float], dict[str, float]]:
     """Seconds from the end of each step until it was served, and what a reader took."""
-    ages = []
+    ages, waiting = [], sorted(ends)
     while True:
         step, said = seen.get(timeout=120)
         if step == "reader":
             return ages, said
-        if step in ends:
-            ages.append(said - ends[step])
+        while waiting and waiting[0] <= step < _FIRST:
+            ages.append(said - ends[waiting.pop(0)])
 
 
 if __name__ == "__main__":

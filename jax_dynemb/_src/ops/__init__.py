@@ -65,6 +65,7 @@ from jax_dynemb._src.ops.place_rows import Span as Span
 from jax_dynemb._src.ops.place_rows import place_rows as place_rows
 from jax_dynemb._src.ops.promote_beside import end_promotion as end_promotion
 from jax_dynemb._src.ops.removed import grown_log as grown_log
+from jax_dynemb._src.ops.removed import log_heads as log_heads
 from jax_dynemb._src.ops.removed import read_log as read_log
 from jax_dynemb._src.ops.residual import FeatureGradient as FeatureGradient
 from jax_dynemb._src.ops.residual import FeatureResidual as FeatureResidual

@@ -32,26 +32,29 @@ def grown_log(table: TableSpec, grown: TableSpec, log: Log | None) -> Log | None
     return log if same and table.ring_size == grown.ring_size else empty_log(grown)
 
 
-def read_log(
-    log: np.ndarray, since: np.ndarray | None
-) -> tuple[np.ndarray | None, np.ndarray]:
-    """Reads the keys removed since a head: int64[m], each once, and heads uint64[rows].
+def log_heads(log: np.ndarray) -> np.ndarray:
+    """Reads how many keys the logs of uint32[rows, 1 + n, 2] have had: uint64[rows]."""
+    return np.ascontiguousarray(log[:, 0]).view(np.uint64)[..., 0]
+
+
+def read_log(log: np.ndarray, since: np.ndarray | None) -> np.ndarray | None:
+    """Reads the keys removed since heads: int64[m], each once.
 
     ``log`` is uint32[rows, 1 + n, 2] on the host; ``since`` the heads of an earlier
-    read, or None for all that is left. Keys are None if some were overwritten.
+    read, or None for all that is left. Returns None if some were overwritten.
     """
     words = np.ascontiguousarray(log).view(np.uint64)[..., 0]
-    heads, size = words[:, 0].copy(), words.shape[1] - 1
+    heads, size = words[:, 0], words.shape[1] - 1
     if since is None:
         since = np.zeros_like(heads)
     since = np.asarray(since, np.uint64)
     if since.shape != heads.shape or (since > heads).any():
-        return None, heads
+        return None
     new = (heads - since).astype(np.int64)
     if (new > size).any():
-        return None, heads
+        return None
     ring = np.repeat(np.arange(len(heads)), new)
     first = np.repeat(np.cumsum(new) - new, new)
     number = since[ring] + (np.arange(len(ring)) - first).astype(np.uint64)
     place = (number % np.uint64(size)).astype(np.int64)
-    return np.unique(words[ring, 1 + place].view(np.int64)), heads
+    return np.unique(words[ring, 1 + place].view(np.int64))

@@ -225,7 +225,7 @@ def changes_of(
     )
     if removed is None:
         return None
-    counts = [int(each.count[0]) for each in captured.changed[name]]
+    counts = [int(np.asarray(each.count)[0]) for each in captured.changed[name]]
     rooms = [len(each.keys) for each in captured.changed[name]]
     if any(count > room for count, room in zip(counts, rooms, strict=True)):
         return max(counts)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 import time
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ import numpy as np
 
 from jax_dynemb._src.engines import States
 from jax_dynemb._src.engines.shard import counter_values, export_index
-from jax_dynemb._src.files.disk import new_directory, write_json
+from jax_dynemb._src.files.disk import new_directory
 from jax_dynemb._src.files.integrity import (
     DENSE,
     FORMAT_VERSION,
@@ -165,9 +166,15 @@ def _snapshot(
             processes=jax.process_count(),
             dense=dense,
         )
-        write_json(draft / "publication.json", fields)
+        _write_fields(draft, fields)
         channel.check()
     return read_part(target)
+
+
+def _write_fields(draft: Path, fields: Mapping[str, Any]) -> None:
+    # Whoever names the draft waits for the disk, once for all files.
+    text = json.dumps(fields, indent=1)
+    (draft / "publication.json").write_text(text, encoding="utf-8")
 
 
 def write_segment(
@@ -202,7 +209,7 @@ def write_segment(
             processes=jax.process_count(),
             dense=dense,
         )
-        write_json(draft / "publication.json", fields)
+        _write_fields(draft, fields)
         channel.check()
     return read_part(target)
 

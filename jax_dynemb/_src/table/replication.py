@@ -17,7 +17,13 @@ from jax_dynemb._src.ids import PADDING
 from jax_dynemb._src.is_whole import is_whole
 from jax_dynemb._src.kept_jit import kept_jit
 from jax_dynemb._src.kind_of import kind_of
-from jax_dynemb._src.ops import TableState, on_host, placed_like, read_log
+from jax_dynemb._src.ops import (
+    TableState,
+    log_heads,
+    on_host,
+    placed_like,
+    read_log,
+)
 from jax_dynemb._src.rows import Exported, Identity, check_ancestor
 from jax_dynemb._src.table import arguments as _arguments
 from jax_dynemb._src.table import chunks as _chunks
@@ -233,7 +239,13 @@ def log_head(coll: Reading, state: States, name: str) -> Head | None:
     """Reads where the log of removed keys of a table is; None if it has none."""
     if not coll.tables[name].log_removed:
         return None
-    return read_log_since(coll, state, name, None)[1]
+    return _head_of(coll, state, name, coll.hash_engine.removed_log(state, name))
+
+
+def _head_of(coll: Reading, state: States, name: str, log: np.ndarray) -> Head:
+    own = coll.hash_engine.with_own_counters(state, name)
+    stamp = shard.counter_values(own)["stamp"]
+    return (stamp, log.shape[1] - 1, *log_heads(log).tolist())
 
 
 def with_removed(
@@ -270,19 +282,15 @@ def read_log_since(
       since_head: where a reader was; None: nowhere.
       own: bool[n], the logs that are read; all if None.
     """
-    stamp = shard.counter_values(coll.hash_engine.with_own_counters(state, name))[
-        "stamp"
-    ]
     log = coll.hash_engine.removed_log(state, name)
-    this = (stamp, log.shape[1] - 1)
+    head = _head_of(coll, state, name, log)
     since = None if since_head is None else _numbers_of(since_head)
     heads = None if since is None else np.array(since[2:], np.uint64)
-    keys, now = read_log(log, heads)
-    if own is not None and not own.all():
-        keys, _ = read_log(log[own], None if heads is None else heads[own])
-    if since is not None and since[:2] != this:
+    read = slice(None) if own is None or own.all() else own
+    keys = read_log(log[read], None if heads is None else heads[read])
+    if since is not None and since[:2] != head[:2]:
         keys = None
-    return keys, (*this, *now.tolist())
+    return keys, head
 
 
 def _numbers_of(head: Any) -> Head:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fnmatch
 import os
 import secrets
 import shutil
@@ -54,12 +55,23 @@ def draft_of(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 
 def remove_left_behind(folder: Path, pattern: str) -> None:
     """Removes drafts of this machine, like ``pattern``, whose process has ended."""
-    for draft in folder.glob(f"{pattern}{_MARK}*"):
-        mark = draft.name.rpartition(_MARK)[2]
+    for draft in _drafts_in(folder):
+        named, _, mark = draft.name.rpartition(_MARK)
+        if not fnmatch.fnmatchcase(named, pattern):
+            continue
         if mark.isdigit():  # of an earlier version, which named the process only
             _remove_unless_alive(draft, int(mark))
         elif mark.startswith(_host() + "-"):
             _remove_left_behind(draft, mark)
+
+
+def _drafts_in(folder: Path) -> list[Path]:
+    """Lists drafts; most folders have none, so that no pattern need be compiled."""
+    try:
+        with os.scandir(folder) as entries:
+            return [folder / each.name for each in entries if _MARK in each.name]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _remove_left_behind(draft: Path, mark: str) -> None:
