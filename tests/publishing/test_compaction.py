@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import jax_dynemb as jde
 from jax_dynemb._src.files.integrity import numbers_in
@@ -53,6 +54,43 @@ def test_segments_go_on_and_the_snapshot_joins_them(tmp_path, held):
         publish(run, publisher)  # 9 - 4 >= 3
         publisher.flush()
         assert numbers_in(tmp_path, "snapshot") == [4, 9]
+
+
+def stored_rows(folder, part, name):
+    """Reads which codes and scale files hold of each key, by safetensors itself."""
+    found = {}
+    for file in sorted(folder.glob(f"{part}/**/{name}*.safetensors")):
+        tensors = load_file(file)
+        assert tensors["rows"].dtype == np.int8
+        columns = zip(tensors["rows"], tensors["scales"], strict=True)
+        rows = [(codes.tobytes(), scale.tobytes()) for codes, scale in columns]
+        for key in tensors.get("removed", np.empty(0)).tolist():
+            found[key] = None
+        found |= dict(zip(tensors["keys"].tolist(), rows, strict=True))
+    return found
+
+
+def test_a_snapshot_has_the_codes_of_the_segments(tmp_path, held):
+    coll = tables()
+    run = Training(coll)
+    with jde.serving.Publisher(
+        coll, tmp_path, dtype="int8", snapshot_every=3
+    ) as publisher:
+        for _ in range(4):
+            publish(run, publisher)
+        names = list(coll.engine.catalog.dynamic)
+        parts = "snapshot-*", "segment-*[2]", "segment-*[3]", "segment-*[4]"
+        expected = {}
+        for name in names:
+            expected[name] = {}
+            for part in parts:
+                expected[name] |= stored_rows(tmp_path, part, name)
+        held.set()
+        publisher.flush()
+    snapshot = max(tmp_path.glob("snapshot-*")).name
+    for name in names:
+        kept = {key: row for key, row in expected[name].items() if row is not None}
+        assert stored_rows(tmp_path, snapshot, name) == kept and kept
 
 
 def test_a_publisher_that_comes_back_goes_on_behind_a_late_snapshot(tmp_path, held):

@@ -16,6 +16,8 @@ from jax_dynemb._src.rows.keep_best import keep_best as keep_best
 from jax_dynemb._src.rows.keep_best import keep_best_elsewhere as keep_best_elsewhere
 from jax_dynemb._src.rows.key_sets import among as among
 from jax_dynemb._src.rows.key_sets import distinct as distinct
+from jax_dynemb._src.rows.key_sets import held_last as held_last
+from jax_dynemb._src.rows.key_sets import last_holders as last_holders
 from jax_dynemb._src.rows.schema import Schema as Schema
 from jax_dynemb._src.rows.sketch_counts import counter_of as counter_of
 from jax_dynemb._src.rows.sketch_counts import counts_of as counts_of

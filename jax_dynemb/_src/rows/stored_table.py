@@ -22,6 +22,10 @@ SKETCH_HAS_NO_IDS = (
 )
 
 
+def _not_encoded(_: str) -> None:
+    """Says that a source holds rows of no format of files."""
+
+
 @dataclasses.dataclass(frozen=True)
 class StoredTable:
     """Streams the rows of one table.
@@ -36,6 +40,8 @@ class StoredTable:
         the hash of the schema and in its "counter_bits"; None without one.
       head: of the log of removed keys, see ``Tables.take_removed``; None without one.
       identity: of the table and its moment; None where the source has none.
+      encoded: starts to read "keys" int64[n], "rows" and "scales" of a row format as
+        files hold them; returns None where the source has another format.
     """
 
     schema: Schema
@@ -47,3 +53,4 @@ class StoredTable:
     identity: Identity | None = None
     admission_counts: AdmissionCounts | None = None
     sketch: Callable[[], np.ndarray] | None = None
+    encoded: Callable[[str], Iterator[dict[str, np.ndarray]] | None] = _not_encoded

@@ -22,7 +22,7 @@ from jax_dynemb._src.files.safetensors import read_tensor, rows_of
 from jax_dynemb._src.ids import PADDING
 from jax_dynemb._src.kept_jit import kept_jit
 from jax_dynemb._src.ops import TableState
-from jax_dynemb._src.rows import among, distinct
+from jax_dynemb._src.rows import held_last, last_holders
 from jax_dynemb._src.table import Tables, erase_keys, id_arrays
 
 _LEAST_ROWS, _MOST_ROWS = 1 << 7, 1 << 16  # of a call of the device
@@ -84,12 +84,14 @@ def newest_of(parts: list[ChangedKeys | None]) -> list[ChangedKeys]:
     some = [each for each in parts if each is not None]
     if len(some) < 2:
         return some
-    later, found = np.empty(0, np.int64), []
-    for each in reversed(some):
-        gone = each.removed[~among(each.removed, later)]
-        found.append(each.only(~among(each.keys, later), gone))
-        later = distinct(later, each.keys, each.removed)
-    return found
+    last = last_holders([keys for each in some for keys in (each.removed, each.keys)])
+    return [
+        each.only(
+            held_last(each.keys, 2 * number + 1, last),
+            each.removed[held_last(each.removed, 2 * number, last)],
+        )
+        for number, each in enumerate(some)
+    ]
 
 
 def with_changes(

@@ -53,7 +53,9 @@ from jax_dynemb._src.serving.room import Room
 from jax_dynemb._src.serving.row_copies import DeviceCopies, ShardTypes, shard_types
 from jax_dynemb._src.table import Mark, Tables, check_sizes, check_values
 
-_LEAST_BEHIND = 4096  # rows of segments, before a snapshot is made of them
+# Rows of segments, before a snapshot is made of them. That reads and writes whole
+# tables. With as many rows in segments it takes as long as to publish these.
+_LEAST_BEHIND, _BEHIND_TO_ROWS = 4096, 2
 
 
 class Publisher:
@@ -78,8 +80,8 @@ class Publisher:
         channel: ``Redis``, ``Listener`` or ``Bucket``.
       every: steps between two segments.
       dtype: of published rows: "float32", "bfloat16", or "int8" with a scale a row.
-      snapshot_every: segments between two snapshots; None: when segments hold as many
-        rows as the snapshot.
+      snapshot_every: segments between two snapshots; None: when segments hold twice
+        as many rows as the tables.
       keep: snapshots that stay, with the segments behind the oldest of them.
       patience: seconds for which the thread tries to reach a channel that is away,
         while calls do nothing. Then the next call raises ConnectionError, and the one
@@ -458,7 +460,7 @@ class Publisher:
             assert self._base is not None and self._last is not None
             return self._last.number - self._base.number >= self._snapshot_every
         rows = sum(changes.rows for changes in found.values())
-        return self._rows_behind > max(rows, _LEAST_BEHIND)
+        return self._rows_behind > max(_BEHIND_TO_ROWS * rows, _LEAST_BEHIND)
 
     def _compact(self) -> None:
         """Makes a snapshot of the one before and its segments.

@@ -167,9 +167,15 @@ class _Writer:
         write_manifest(folder, self._table.schema.name, file.link, path.name, file.link)
 
     def _encoded(self, advance: Callable[[int], None]) -> Iterator[Columns]:
-        for chunk in self._table.chunks():
-            yield {"keys": chunk.keys} | self._stored.encode(chunk.rows)
-            advance(len(chunk.keys))
+        chunks = self._table.encoded(self._stored.name)
+        if chunks is None:
+            chunks = (
+                {"keys": chunk.keys} | self._stored.encode(chunk.rows)
+                for chunk in self._table.chunks()
+            )
+        for chunk in chunks:
+            yield chunk
+            advance(len(chunk["keys"]))
 
     def _tensors(self, small: Columns) -> dict[str, tuple[Any, tuple[int, ...]]]:
         """Wide types first; float rows between their extra ones."""

@@ -42,7 +42,9 @@ from jax_dynemb._src.rows import (
     StoredTable,
     among,
     distinct,
+    held_last,
     identity_of,
+    last_holders,
 )
 
 _MOST_ROWS, _MOST_BYTES = 1 << 16, 1 << 24  # of a chunk, as table/chunks.py has them
@@ -110,55 +112,64 @@ class Series:
 
     def keys(self) -> np.ndarray:
         """The keys that a reader of all files holds: int64[n], ascending."""
-        named, holder = self._last_words
+        named, last = self._last_words
         keys = read_tensor(self.base, "keys")
-        return distinct(keys[~among(keys, named)], named[holder >= 0])
+        stored = last % 2 == 1  # not removed
+        return distinct(keys[~among(keys, named)], named[stored])
 
     def chunks(self) -> Iterator[Exported]:
         """The rows that a reader of all files holds; each in its newest form."""
-        count = min(_MOST_ROWS, max(1, _MOST_BYTES // (4 * self.dim)))
-        for file, place, keys in self._newest():
-            for start in range(0, len(keys), count):
-                part = slice(start, start + count)
-                some = rows_of(file, place[part], self.dim)
-                scores = np.ones(len(some), np.uint64)
-                yield Exported(keys[part], some, scores, {})
+        for file, place, keys in self._pieces():
+            rows = rows_of(file, place, self.dim)
+            yield Exported(keys, rows, np.ones(len(keys), np.uint64), {})
+
+    def encoded(self, dtype: str) -> Iterator[dict[str, np.ndarray]] | None:
+        """Yields keys, rows and their scales as the files hold them.
+
+        Returns None unless all files hold rows of that format.
+        """
+        if any(file.fields.text("dtype") != dtype for file in self.files):
+            return None
+        columns = [n for n in ("rows", "scales") if n in self.base.tensors]
+        return (
+            {"keys": keys} | {name: _some(file, name, place) for name in columns}
+            for file, place, keys in self._pieces()
+        )
 
     def index(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Keys; the files have no scores."""
         for _, _, keys in self._newest():
             yield keys, np.ones(len(keys), np.uint64)
 
+    def _pieces(self) -> Iterator[tuple[Header, np.ndarray, np.ndarray]]:
+        """Cuts what ``_newest`` yields to the sizes of chunks."""
+        count = min(_MOST_ROWS, max(1, _MOST_BYTES // (4 * self.dim)))
+        for file, place, keys in self._newest():
+            for start in range(0, len(keys), count):
+                part = slice(start, start + count)
+                yield file, place[part], keys[part]
+
     def _newest(self) -> Iterator[tuple[Header, np.ndarray, np.ndarray]]:
         """Yields for each file the places and keys that no later file names."""
-        named, holder = self._last_words
         for number, file in reversed(list(enumerate(self.deltas))):
             keys = read_tensor(file, "keys")
-            place = np.flatnonzero(holder[np.searchsorted(named, keys)] == number)
+            place = np.flatnonzero(held_last(keys, 2 * number + 1, self._last_words))
             yield file, place, keys[place]
         keys = read_tensor(self.base, "keys")
-        place = np.flatnonzero(~among(keys, named))
+        place = np.flatnonzero(~among(keys, self._last_words[0]))
         yield self.base, place, keys[place]
 
     @functools.cached_property
     def _last_words(self) -> tuple[np.ndarray, np.ndarray]:
-        """What deltas say last: keys int64[n], ascending, and the delta of each row.
-
-        -1 stands for a key that was removed. One sort of all keys takes far less time
-        than to add those of each delta to the ones before.
-        """
-        keys, holders = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
-        for number, file in enumerate(self.deltas):
-            for name, holder in (("removed", -1), ("keys", number)):
-                if name in file.tensors:  # a key in both is back
-                    keys.append(read_tensor(file, name))
-                    holders.append(np.full(len(keys[-1]), holder, np.int32))
-        named, holder = np.concatenate(keys), np.concatenate(holders)
-        order = np.argsort(named, kind="stable")  # merges what ascends already
-        named, holder = named[order], holder[order]
-        last = np.ones(len(named), bool)
-        np.not_equal(named[1:], named[:-1], out=last[:-1])
-        return named[last], holder[last]
+        """What deltas say last of keys: 2n that delta n removed it, 2n + 1 its row."""
+        none = np.empty(0, np.int64)
+        return last_holders(
+            [
+                read_tensor(file, name) if name in file.tensors else none
+                for file in self.deltas
+                for name in ("removed", "keys")
+            ]
+        )
 
 
 def open_series(base: Path) -> Series:
@@ -189,7 +200,8 @@ def stored_series(series: Series) -> StoredTable:
     count = len(later) if series.deltas else series.rows
     counters = {} if series.step is None else {"step": series.step}
     counts = stored_counts(series.base, later)
-    return StoredTable(schema, count, counters, series.chunks, series.index, **counts)
+    read = {"chunks": series.chunks, "index": series.index, "encoded": series.encoded}
+    return StoredTable(schema, count, counters, **read, **counts)
 
 
 def rows_of(file: Header, place: np.ndarray, dim: int) -> np.ndarray:
