@@ -172,7 +172,7 @@ def _snapshot(
 
 
 def _write_fields(draft: Path, fields: Mapping[str, Any]) -> None:
-    # Whoever names the draft waits for the disk, once for all files.
+    # new_directory waits for the disk, once for all files.
     text = json.dumps(fields, indent=1)
     (draft / "publication.json").write_text(text, encoding="utf-8")
 

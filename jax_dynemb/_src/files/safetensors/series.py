@@ -161,7 +161,7 @@ class Series:
 
     @functools.cached_property
     def _last_words(self) -> tuple[np.ndarray, np.ndarray]:
-        """What deltas say last of keys: 2n that delta n removed it, 2n + 1 its row."""
+        """Finds the last word on a key: of delta n, 2n if removed, 2n + 1 if stored."""
         none = np.empty(0, np.int64)
         return last_holders(
             [
