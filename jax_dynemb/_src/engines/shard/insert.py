@@ -147,12 +147,12 @@ def _not_a_lookup(new: TableState, old: TableState) -> TableState:
     The clock advances. A row with the clock of the next lookup would count as used by
     that lookup. A row with the clock of the last would be missing in a delta.
     """
-    counters = new.counters
-    for name in ("lookups", "hits", "misses", "not_admitted"):
-        number = _ffi.code("counters", name)
-        counters = counters.at[:, number].set(old.counters[:, number])
-    latest = moment_places()  # no residual is of such a lookup
-    counters = counters.at[:, latest].set(old.counters[:, latest])
+    names = ("lookups", "hits", "misses", "not_admitted")
+    stays = np.zeros(new.counters.shape[1], bool)
+    stays[[_ffi.code("counters", name) for name in names]] = True
+    stays[moment_places()] = True  # no residual is of such a lookup
+    # One choice, and not a write for each: a GPU launches a kernel, XLA compiles one.
+    counters = jnp.where(stays[:, None], old.counters, new.counters)
     return dataclasses.replace(new, counters=counters)
 
 
