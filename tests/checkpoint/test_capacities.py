@@ -98,3 +98,17 @@ def test_mistakes(tmp_path):
     jde.checkpoint.save(tmp_path, 3, two, tables=coll, wait=True)
     with pytest.raises(ValueError, match="two models of this checkpoint"):
         jde.checkpoint.capacities(tmp_path)
+
+
+def test_an_id_that_is_padding_now(tmp_path):
+    """Its row is left out, for which no advice about room is given."""
+    coll = jde.Tables([jde.TableConfig("t", 4, 1024)])
+    ids = {"t": jde.ids(np.arange(9))}
+    jde.checkpoint.save(tmp_path, 1, coll.lookup(coll.init(0), ids)[2], tables=coll)
+    larger = jde.Tables([jde.TableConfig("t", 4, 4096, padding_id=0)])
+    restored = jde.checkpoint.restore(tmp_path, larger.init(1), tables=larger)
+    assert sorted(export(larger, restored.tree, "t")) == list(range(1, 9))
+    notes = [note for note in restored.notes if "inserted again" not in note]
+    assert notes == [
+        "Table 't': the row of id 0 was left out, because that id is padding now."
+    ]

@@ -169,3 +169,26 @@ def by_rows(updates, state, params=None):
 def test_mistakes_are_refused(options, devices, fix):
     with pytest.raises(ValueError, match=fix):
         jde.Tables([column_wise("t", **options)], mesh=mesh_of(devices))
+
+
+@pytest.mark.parametrize("optimizer", [jde.optim.adagrad(0.1), optax.sgd(0.1)])
+def test_devices_skip_the_same_rows(optimizer):
+    """A number that is not finite is in the columns of one device."""
+    rows = np.ones((4, 32), np.float32)
+    rows[1, 31], rows[2, 0] = np.nan, np.inf
+    d_rows = np.ones((4, 32), np.float32)
+    d_rows[0, 17], d_rows[3, 5] = np.nan, np.inf
+    ids = {"t": jde.ids(np.arange(4))}
+    results = []
+    for mesh in (None, mesh_of(4)):
+        coll = jde.Tables([column_wise("t", optimizer=optimizer)], mesh)
+        state = coll.insert(coll.init(0), ids, {"t": rows})
+        found = coll.find(state, ids)[1]["t"]
+        np.testing.assert_array_equal(found, [True, False, False, True])
+        assert coll.stats(state)["t/rows"] == coll.stats(state)["t/nonfinite"] == 2
+        _, residual, state = coll.lookup(state, ids)
+        state = coll.apply_gradients(state, residual, {"t": d_rows})
+        assert coll.stats(state)["t/nonfinite"] == 4
+        results.append(coll.find(state, ids)[0]["t"])
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-6)
+    assert (np.asarray(results[1])[[0, 3]] == 1).all()

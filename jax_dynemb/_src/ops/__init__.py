@@ -116,6 +116,8 @@ from jax_dynemb._src.ops.sum_rows import is_one_call as is_one_call
 from jax_dynemb._src.ops.sum_rows import sum_bags as sum_bags
 from jax_dynemb._src.ops.sum_rows import sum_rows as sum_rows
 from jax_dynemb._src.ops.tier_records import gather_rows as gather_rows
+from jax_dynemb._src.ops.tier_records import only_rows as only_rows
+from jax_dynemb._src.ops.tier_records import out_of_tier as out_of_tier
 from jax_dynemb._src.ops.tier_records import put_records as put_records
 from jax_dynemb._src.ops.tier_state import Ring as Ring
 from jax_dynemb._src.ops.tier_state import TierState as TierState

@@ -15,6 +15,8 @@ from jax_dynemb._src.ops.state import TableState, check_state
 from jax_dynemb._src.ops.tiers import state_arrays, tier_of
 from jax_dynemb._src.spec import TableSpec
 
+_ROWS_AT_ONCE = 1 << 16  # optimizer states are read with them
+
 
 def gather_rows(
     table: TableSpec, state: TableState, slots: jax.Array
@@ -39,6 +41,29 @@ def gather_rows(
     results = call.run()
     values = next(results)
     return values, {name: next(results) for name in table.states}
+
+
+def out_of_tier(table: TableSpec, state: TableState) -> TableState:
+    """Reads all rows of a shard into device memory: a table without tier and states."""
+    shape = (table.local_slots, table.dim)
+    size = min(table.local_slots, _ROWS_AT_ONCE)
+
+    def written(n: jax.Array, values: jax.Array) -> jax.Array:
+        begin = jnp.minimum(n * size, table.local_slots - size)  # the last has no rest
+        slots = begin + jnp.arange(size, dtype=jnp.int32)
+        rows, _ = gather_rows(table, state, slots)
+        return jax.lax.dynamic_update_slice_in_dim(values, rows, begin, axis=0)
+
+    values = jnp.zeros(shape, table.param_dtype)
+    values = jax.lax.fori_loop(0, -(-table.local_slots // size), written, values)
+    return only_rows(dataclasses.replace(state, values=values))
+
+
+def only_rows(state: TableState) -> TableState:
+    """Leaves out all arrays but those of keys, rows and counters."""
+    return dataclasses.replace(
+        state, optimizer={}, extra=(), sketch=None, removed=None, tier=None
+    )
 
 
 def put_records(

@@ -23,7 +23,7 @@ from jax_dynemb._src.ids import PADDING
 from jax_dynemb._src.kept_jit import kept_jit
 from jax_dynemb._src.ops import TableState
 from jax_dynemb._src.rows import held_last, last_holders
-from jax_dynemb._src.table import Tables, erase_keys, id_arrays
+from jax_dynemb._src.table import Tables, erase_keys, id_arrays, insert_kept
 
 _LEAST_ROWS, _MOST_ROWS = 1 << 7, 1 << 16  # of a call of the device
 _TINY = np.finfo(np.float32).tiny
@@ -164,7 +164,6 @@ def _store(
     rows: jax.Array,
     scales: jax.Array | None,
 ) -> TableState:
-    arrays = coll.state_name(name)
     if scales is not None:
         rows = rows.astype(jnp.float32) * scales[:, None]
-    return coll.insert({arrays: state}, {name: ids}, {name: rows})[arrays]
+    return insert_kept(coll, name, state, ids, rows, {})

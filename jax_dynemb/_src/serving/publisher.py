@@ -175,7 +175,9 @@ class Publisher:
         """Waits until everything is written; with a state, that moment too.
 
         Args:
-          state: as for ``step``; None: what was given to ``step``.
+          state: as for ``step``; None: what was given to ``step``, unless it had more
+            changes than the buffers or the log of removed keys hold. A later call with
+            a state writes those.
           dense: likewise.
           step: likewise.
         """

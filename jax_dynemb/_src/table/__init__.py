@@ -32,4 +32,5 @@ from jax_dynemb._src.table.replication import identity_in as identity_in
 from jax_dynemb._src.table.replication import log_head as log_head
 from jax_dynemb._src.table.replication import read_log_since as read_log_since
 from jax_dynemb._src.table.replication import with_removed as with_removed
+from jax_dynemb._src.table.row_operations import insert_kept as insert_kept
 from jax_dynemb._src.table.tables import Tables as Tables

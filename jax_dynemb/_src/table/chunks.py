@@ -15,7 +15,7 @@ from jax_dynemb._src.engines.shard import counter_values, words_of
 from jax_dynemb._src.kept_jit import kept_jit
 from jax_dynemb._src.ops import TableState
 from jax_dynemb._src.rows import Exported, joined, padded, part
-from jax_dynemb._src.table.row_operations import RowOperations
+from jax_dynemb._src.table.row_operations import RowOperations, insert_kept
 
 _BATCH_BYTES = 1 << 26
 # Of one array: malloc returns larger ones to the system, which clears their pages.
@@ -121,14 +121,7 @@ def _insert(
     states: dict[str, jax.Array],
     scores: jax.Array | None,
 ) -> TableState:
-    arrays = coll.state_name(name)
-    return coll.insert(
-        {arrays: state},
-        {name: ids},
-        {name: rows},
-        optimizer_state={name: states},
-        scores=None if scores is None else {name: scores},
-    )[arrays]
+    return insert_kept(coll, name, state, ids, rows, states, scores)
 
 
 @kept_jit(0, 1, 2, donated=(3,))

@@ -297,3 +297,34 @@ class RowOperations(Declared):
         dynamic = self.engine.catalog.dynamic
         _arguments.check_sizes(self.engine, state, dynamic, "clear")
         return self.engine.clear(state, tuple(self.engine.catalog.tables))
+
+
+def insert_kept(
+    coll: RowOperations,
+    name: str,
+    state: TableState,
+    ids: Any,
+    rows: Any,
+    optimizer_state: Mapping[str, Any],
+    scores: Any = None,
+    *,
+    unique_ids: bool = False,
+) -> TableState:
+    """Stores rows that a table has held, also those that are not finite.
+
+    ``insert`` skips such rows where the table says so. A copy must not: an overflow is
+    in the table that the rows come from, and the copy would lack the row.
+
+    Args:
+      coll: the tables.
+      name: of the table.
+      state: its arrays.
+      ids: as for ``insert``, and so are the others, but of this table.
+      rows: likewise.
+      optimizer_state: by state name.
+      scores: likewise.
+      unique_ids: likewise.
+    """
+    batch = _arguments.by_table(coll.engine.catalog, {name: ids}, "insert")
+    given = NewRows(batch[name], rows, optimizer_state, scores, unique_ids, True)
+    return coll.hash_engine.insert(state, name, given)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src.engines import States
 from jax_dynemb._src.ops import TableState
-from jax_dynemb._src.table import Tables
+from jax_dynemb._src.table import Tables, insert_kept
 from jax_dynemb._src.tiers.traffic import Inserted, Offer
 
 
@@ -88,13 +88,9 @@ def _insert(
     # A row of the table is newer than the store's.
     mask = before[:, None] if ids.ndim == 2 else before
     absent = jnp.where(mask, jnp.array(-1).astype(ids.dtype), ids)
-    new = coll.insert(
-        new,
-        {table: absent},
-        {table: rows},
-        optimizer_state={table: states},
-        scores={table: scores},
-        unique_ids=True,
+    new = dict(new)
+    new[name] = insert_kept(
+        coll, table, new[name], absent, rows, states, scores, unique_ids=True
     )
     if coll.tables[table].score_strategy != "customized":  # else rows have the tick
         new[name] = _same_clock(new[name], state)

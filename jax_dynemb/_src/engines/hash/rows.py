@@ -76,14 +76,33 @@ class Rows(HashTables):
         given = {s.name: dict(rows[s.name]) for s in used}
         return dict(state) | run(states_of(state, used), dict(slots), given)
 
+    def out_of_tiers(self, state: States) -> States:
+        """Reads rows of tiers into device memory, of tables that are only read then."""
+        layout = self.layout.here()
+        used = [s for s in layout.stacks if s.local.tier is not None]
+        if not used:
+            return dict(state)
+
+        def body(state):
+            arrays = {s.state_name: (s.local, state[s.state_name]) for s in used}
+            return {name: ops.out_of_tier(*each) for name, each in arrays.items()}
+
+        specs = layout.state_specs(used)
+        after = specs and {name: ops.only_rows(spec) for name, spec in specs.items()}
+        run = layout.mapped(body, (specs,), after, at_once=True)
+        return dict(state) | run(states_of(state, used))
+
     def insert(self, arrays: TableState, table: str, new: NewRows) -> TableState:
         layout, config = self.layout.here(), self.catalog.table(table)
         stack = layout.stack_of(config.name)
         where, feature_input = prepare(config, table, new.ids)
         written, unique_ids = shard.checked(config, where, new), new.unique_ids
+        skips = config.nonfinite == "skip" and not new.are_kept
 
         def body(state, ids, written):
             mine = layout.my_ids(stack, config, ids)
+            if skips:
+                mine, state = shard.without_nonfinite(stack.local, state, mine, written)
             own = layout.my_columns(stack, written)
             after = shard.store(stack.local, state, mine, own, unique_ids)
             if "scores" in written:

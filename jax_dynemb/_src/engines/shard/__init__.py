@@ -43,10 +43,10 @@ from jax_dynemb._src.engines.shard.grow_tier import moved_rows as moved_rows
 from jax_dynemb._src.engines.shard.grow_tier import with_grown_homes as with_grown_homes
 from jax_dynemb._src.engines.shard.insert import NewRows as NewRows
 from jax_dynemb._src.engines.shard.insert import checked as checked
-from jax_dynemb._src.engines.shard.insert import insert as insert
 from jax_dynemb._src.engines.shard.insert import same_clock as same_clock
 from jax_dynemb._src.engines.shard.insert import store as store
 from jax_dynemb._src.engines.shard.insert import touched as touched
+from jax_dynemb._src.engines.shard.insert import without_nonfinite as without_nonfinite
 from jax_dynemb._src.engines.shard.pins import set_pins as set_pins
 from jax_dynemb._src.engines.shard.pins import split_pins as split_pins
 from jax_dynemb._src.engines.shard.rule import Rule as Rule

@@ -24,7 +24,6 @@ from jax_dynemb._src.ops import (
     add_to_counter,
     moment_places,
     one_row_each,
-    prepare,
 )
 from jax_dynemb._src.scores import score_words
 from jax_dynemb._src.spec import AnyTable, TableSpec
@@ -38,20 +37,17 @@ _EVERY_ROW: dict[str, Any] = {
 
 
 class NewRows(NamedTuple):
-    """The rows of one table that ``Tables.insert`` stores; see there."""
+    """The rows of one table that ``Tables.insert`` stores; see there.
+
+    Those that a table has held ``are_kept`` whatever numbers they have.
+    """
 
     ids: Any
     rows: Any
     optimizer_state: Mapping[str, Any]
     scores: Any
     unique_ids: bool
-
-
-def insert(table: TableSpec, state: TableState, new: NewRows) -> TableState:
-    """See ``Tables.insert``."""
-    layout, given = prepare(table, table.name, new.ids)
-    written = checked(table, layout, new)
-    return store(table, state, given.ids, written, new.unique_ids)
+    are_kept: bool = False
 
 
 def store(
@@ -62,8 +58,6 @@ def store(
     unique_ids: bool,
 ) -> TableState:
     """Store what ``checked`` returned under flat ids."""
-    if table.nonfinite == "skip":
-        ids, state = _without_nonfinite(table, state, ids, written)
     slots_only = one_row_each(table.name, table.name, ids.shape[0], "no_rows")
     zero = jnp.zeros((1, 2), jnp.uint32)
     (outputs,), states, _ = ops.lookup(
@@ -108,13 +102,16 @@ def set_clocks(
     return dataclasses.replace(state, index=index)
 
 
-def _without_nonfinite(
+def without_nonfinite(
     table: TableSpec,
     state: TableState,
     ids: jax.Array,
     written: Mapping[str, jax.Array],
 ) -> tuple[jax.Array, TableState]:
-    """Replace the ids of rows that are not finite by padding, and count them."""
+    """Replaces the ids of rows that are not finite by padding, and counts them.
+
+    ``written`` has whole rows: devices with some of the columns decide alike.
+    """
     flags = [
         jnp.isfinite(x).all(axis=tuple(range(1, x.ndim)))
         for name, x in written.items()

@@ -288,14 +288,26 @@ def fill(
     carried["evicted"] = stored.counters["evicted"] + left
     if "scores" not in fresh:
         carried["clock"] = stored.counters["clock"]
-    notes: list[str] = []
+    padding = _padding_rows(stored, now.padding_id)
+    notes = [
+        f"Table '{node.name}': the row of id {now.padding_id} was left out, because "
+        "that id is padding now."
+    ][:padding]
+    left = max(0, left - padding)
     if left and not isinstance(now.tier, StoreTier):  # which takes the others
-        notes = warn_of_loss(
+        notes += warn_of_loss(
             f"Table '{node.name}': {left} of {stored.rows} rows found no place in "
             "their bucket, those with the lowest scores. To keep them, restore without "
             "allow_drop=True."
         )
     return set_counters(state, carried, coll.hash_engine.counter_rows(name)), notes
+
+
+def _padding_rows(stored: StoredTable, padding: int | None) -> int:
+    """Counts the rows whose id is padding in the table that takes them: 0 or 1."""
+    if padding is None:
+        return 0
+    return sum(int(np.sum(keys == padding)) for keys, _ in stored.index())
 
 
 def _since_the_start(stored: StoredTable) -> dict[str, int]:

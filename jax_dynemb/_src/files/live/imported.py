@@ -72,7 +72,7 @@ def lost_rows(name: str, rows: int, read: int) -> list[str]:
         return []
     return warn_of_loss(
         f"Table '{name}': {read - rows} of {read} rows found no place in their bucket, "
-        "or had a key twice. Raise capacity."
+        "had a key twice, or have the id that padding_id names. Raise capacity."
     )
 
 

@@ -24,6 +24,7 @@ from jax_dynemb._src.ops import (
     TableState,
     keys_of_index,
     one_row_each,
+    only_rows,
     pack_rows,
     refuse_packed,
 )
@@ -53,6 +54,9 @@ def frozen(
     memory of their keys and rows once, and while they are moved the part of one device
     as well. The arrays on the mesh stay as they are, and so do optimizer states. A
     replicated table is one device's copy, which is not copied if it lies there.
+
+    A frozen table has no tier: all rows that the table holds are read into the memory
+    of its devices. Rows in a store below it stay there.
 
     With a ``dtype`` the rows are packed: each has a float32 scale, and each column a
     code of 8 or 4 bits. ``find`` multiplies while it copies or pools, in float32. Only
@@ -87,6 +91,7 @@ def frozen(
     packed = None if dtype is None else row_format_of(dtype)
     if where:
         live = without_rows(coll, live, dict(where))
+    live = coll.hash_engine.out_of_tiers(live)
     tables = [_table_served(table) for table in coll.tables.values()]
     served = coll.with_tables(tables)
     states = {name: _state_served(arrays) for name, arrays in live.items()}
@@ -107,16 +112,23 @@ def _table_served(table: Any) -> Any:
     if not isinstance(table, TableConfig):
         return dataclasses.replace(table, optimizer=None)
     return dataclasses.replace(
-        table, optimizer=sgd(0.0), admission=None, log_removed=0, keep_for=None
+        table,
+        optimizer=sgd(0.0),
+        state_dtype=(),
+        rounding="nearest",
+        admission=None,
+        log_removed=0,
+        keep_for=None,
+        tier=None,
+        # Above a store a table has fewer rows than its capacity says.
+        capacity=table.capacity if table.tier is None else table.num_slots,
     )
 
 
 def _state_served(arrays: Any) -> Any:
     if isinstance(arrays, TTState):
         return dataclasses.replace(arrays, optimizer=())
-    return dataclasses.replace(
-        arrays, optimizer={}, extra=(), sketch=None, removed=None
-    )
+    return only_rows(arrays)
 
 
 def _with_format(tables: Iterable[Any], packed: str) -> list[Any]:

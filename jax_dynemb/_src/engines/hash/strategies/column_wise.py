@@ -140,7 +140,11 @@ def _gradients(
         for pair in _with_slots(placement, table, one)
     ]
     ordered = [f for f, _ in known]
-    parts = {n: _columns(placement, f) for n, f in enumerate(ordered)}
+    skips = {table.name for table in tables if table.nonfinite == "skip"}
+    parts = {
+        n: _columns(placement, f, f.layout.table in skips)
+        for n, f in enumerate(ordered)
+    }
     pieces = [
         BufferField(f.layout.table, part.shape[1], part.shape[2], part.dtype.name)
         for f, part in zip(ordered, parts.values(), strict=True)
@@ -269,9 +273,16 @@ def _whole_rows(
     return rows
 
 
-def _columns(placement: Placement, feature: FeatureGradient) -> jax.Array:
-    """Cuts [bags, dim] into [shards, bags, columns], with the bag left over."""
+def _columns(placement: Placement, feature: FeatureGradient, skips: bool) -> jax.Array:
+    """Cuts [bags, dim] into [shards, bags, columns], with the bag left over.
+
+    Where a table ``skips`` rows with a gradient that is not finite, all devices must
+    skip the same ones. So such a number of one device becomes NaN on all.
+    """
     gradients = feature.gradients
+    if skips:
+        is_finite = jnp.isfinite(gradients).all(axis=-1, keepdims=True)
+        gradients = jnp.where(is_finite, gradients, jnp.array(jnp.nan, gradients.dtype))
     n, dim = gradients.shape
     parts = gradients.reshape(n, placement.shards, dim // placement.shards)
     parts = parts.swapaxes(0, 1).astype(placement.exchange_dtype or gradients.dtype)
