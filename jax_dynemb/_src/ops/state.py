@@ -134,14 +134,7 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
     later than any mark, so a delta since a mark has all rows that they stored.
     """
     refuse_packed([config], "clear")
-    names = ("seed", "first_column", "left", "clock")
-    seed, column, left, clock = (_ffi.code("counters", n) for n in names)
-    own, lineage = state.counters[config.own_counters], lineage_places()
-    counters = _first_counters(config, own[0, seed], own[0, np.array(run_places())])
-    counters = counters.at[:, lineage].set(own[:, lineage])
-    counters = counters.at[:, column].set(own[:, column])
-    counters = counters.at[:, clock].set(own[:, clock])
-    counters = counters.at[:, left].set(jnp.array([1, 0], jnp.uint32))
+    counters = _cleared_counters(state.counters[config.own_counters])
     index = empty_index(config.local_buckets, config.index_words)
     sketch = empty_sketch(config, config.local_buckets)
     if config.block is not None:
@@ -314,6 +307,17 @@ def add_to_counter(
     entry = (row, _ffi.code("counters", name))
     words = add_to_words(state.counters[entry], events)
     return dataclasses.replace(state, counters=state.counters.at[entry].set(words))
+
+
+def _cleared_counters(own: jax.Array) -> jax.Array:
+    """Keeps of counters uint32[rows, n, 2] what ``cleared_state`` says."""
+    names = ("seed", "first_column", "clock")
+    stays = np.zeros(own.shape[1], bool)
+    stays[[*(_ffi.code("counters", name) for name in names), *run_places()]] = True
+    stays[lineage_places()] = True
+    fresh = np.zeros(own.shape[1:], np.uint32)
+    fresh[_ffi.code("counters", "left")] = 1, 0
+    return jnp.where(stays[:, None], own, fresh)
 
 
 def _first_counters(
