@@ -122,6 +122,24 @@ def stored_rows(path, name) -> dict[int, np.ndarray]:
     return rows
 
 
+@pytest.mark.parametrize("dtype, atol", [("float32", 0), ("int8", 1 / 50)])
+def test_convert_joins_deltas(capsys, tmp_path, dtype, atol):
+    """A file of codes or floats, and a delta, which has floats and names no format."""
+    coll = jde.Tables([jde.TableConfig("a", dim=3, capacity=256, log_removed=64)])
+    ids, path = {"a": jde.ids(np.arange(20))}, tmp_path / "in"
+    rows = np.random.default_rng(0).uniform(-1, 1, (20, 3)).astype(np.float32)
+    state = coll.insert(coll.init(0), ids, {"a": jnp.asarray(rows)})
+    jde.export.safetensors(path, coll, state, dtype=dtype, quiet=True)
+    rows[:5] = -rows[:5]
+    state = coll.insert(state, {"a": ids["a"][:5]}, {"a": jnp.asarray(rows[:5])})
+    state = coll.erase(state, {"a": ids["a"][19:]})
+    jde.export.delta(path, coll, state)
+    run(capsys, "convert", path, tmp_path / "out", "--to", "safetensors")
+    found = stored_rows(tmp_path / "out", "a")
+    assert list(found) == list(range(19))
+    np.testing.assert_allclose(np.stack(list(found.values())), rows[:19], atol=atol)
+
+
 def parquet_rows(path, name) -> dict[int, np.ndarray]:
     parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(path / f"{name}.parquet")

@@ -252,7 +252,7 @@ class Subscriber(Follower):
                 raise ValueError(
                     f"Subscriber: table '{name}' has {held} rows, but "
                     f"{part.tables[name]['rows']} are published: declare it with the "
-                    "capacity of the publisher's."
+                    "capacity and the padding_id of the publisher's."
                 )
 
 
