@@ -306,7 +306,7 @@ def test_a_smaller_replica_is_refused_and_serves_on(tmp_path):
         run.publish(publisher)
         publisher.flush()
         for _ in range(2):
-            with pytest.raises(ValueError, match="capacity of the publisher's"):
+            with pytest.raises(ValueError, match="the padding_id of the publisher.s"):
                 served.update()
             assert served.version().number == 1
 
