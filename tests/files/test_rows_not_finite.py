@@ -3,7 +3,7 @@
 """Copies of a table have its rows, also those that are not finite.
 
 A row of 16 bits overflows. An update or an insertion of a program skips what is not
-finite, but a copy without the row would begin it anew.
+finite. A copy without the row would return its initial values instead.
 """
 
 import dataclasses

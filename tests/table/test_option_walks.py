@@ -36,7 +36,7 @@ OPTIMIZERS = {
     "ftrl": OPTIM.ftrl(0.1, l1=0.05, l2=0.01, beta=1.0),
     "optax": optax.sgd(0.1),
 }
-FREQUENCY = functools.partial(jde.admission.Frequency, 1)  # so it keeps nobody out
+FREQUENCY = functools.partial(jde.admission.Frequency, 1)  # admits every key
 OPTIONS: dict[str, list[Any]] = {
     "dim": [1, 3, 4],
     "capacity": [300, 1000],
@@ -58,7 +58,7 @@ OPTIONS: dict[str, list[Any]] = {
     "keep_for": [100],
     "initializer": [jde.initializers.constant(0.25), jde.initializers.uniform(-1, 1)],
 }
-# A copy may have others of these; without those below, scores begin anew.
+# Options that may differ between a table and its copy.
 FREE = ("capacity", "sharding", "tier", "admission", "log_removed", "max_capacity")
 FREE += ("pooling", "keep_for", "max_gradient", "hash_seed")
 PLACEMENTS: list[dict[str, Any]] = [
@@ -273,7 +273,7 @@ def committed(leaf: jax.Array) -> jax.Array:
 
 
 def fused(table: jde.TableConfig) -> jde.TableConfig:
-    """The table whose optimizer the oracle knows."""
+    """Replaces an optimizer of optax by its fused twin, which the oracle has."""
     if table.optimizer.kind:
         return table
     return dataclasses.replace(table, optimizer=OPTIMIZERS["sgd"])

@@ -110,13 +110,13 @@ from jax_dynemb._src.ops.state import empty_arrays as empty_arrays
 from jax_dynemb._src.ops.state import empty_index as empty_index
 from jax_dynemb._src.ops.state import empty_sketch as empty_sketch
 from jax_dynemb._src.ops.state import empty_state as empty_state
+from jax_dynemb._src.ops.state import only_rows as only_rows
 from jax_dynemb._src.ops.state import states_of_rows as states_of_rows
 from jax_dynemb._src.ops.sum_rows import PeerSums as PeerSums
 from jax_dynemb._src.ops.sum_rows import is_one_call as is_one_call
 from jax_dynemb._src.ops.sum_rows import sum_bags as sum_bags
 from jax_dynemb._src.ops.sum_rows import sum_rows as sum_rows
 from jax_dynemb._src.ops.tier_records import gather_rows as gather_rows
-from jax_dynemb._src.ops.tier_records import only_rows as only_rows
 from jax_dynemb._src.ops.tier_records import out_of_tier as out_of_tier
 from jax_dynemb._src.ops.tier_records import put_records as put_records
 from jax_dynemb._src.ops.tier_state import Ring as Ring

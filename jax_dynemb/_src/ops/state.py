@@ -125,6 +125,13 @@ def empty_arrays(
     )
 
 
+def only_rows(state: TableState) -> TableState:
+    """Leaves out all arrays but those of keys, rows and counters."""
+    return dataclasses.replace(
+        state, optimizer={}, extra=(), sketch=None, removed=None, tier=None
+    )
+
+
 def cleared_state(config: TableSpec, state: TableState) -> TableState:
     """Removes the rows of a table; its seed, columns, clock and lineage stay.
 

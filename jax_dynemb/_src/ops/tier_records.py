@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb._src.ops.call import Call
-from jax_dynemb._src.ops.state import TableState, check_state
+from jax_dynemb._src.ops.state import TableState, check_state, only_rows
 from jax_dynemb._src.ops.tiers import state_arrays, tier_of
 from jax_dynemb._src.spec import TableSpec
 
@@ -57,13 +57,6 @@ def out_of_tier(table: TableSpec, state: TableState) -> TableState:
     values = jnp.zeros(shape, table.param_dtype)
     values = jax.lax.fori_loop(0, -(-table.local_slots // size), written, values)
     return only_rows(dataclasses.replace(state, values=values))
-
-
-def only_rows(state: TableState) -> TableState:
-    """Leaves out all arrays but those of keys, rows and counters."""
-    return dataclasses.replace(
-        state, optimizer={}, extra=(), sketch=None, removed=None, tier=None
-    )
 
 
 def put_records(

@@ -326,5 +326,7 @@ def insert_kept(
       unique_ids: likewise.
     """
     batch = _arguments.by_table(coll.engine.catalog, {name: ids}, "insert")
-    given = NewRows(batch[name], rows, optimizer_state, scores, unique_ids, True)
+    given = NewRows(
+        batch[name], rows, optimizer_state, scores, unique_ids, are_kept=True
+    )
     return coll.hash_engine.insert(state, name, given)

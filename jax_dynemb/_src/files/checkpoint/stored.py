@@ -288,7 +288,7 @@ def fill(
     carried["evicted"] = stored.counters["evicted"] + left
     if "scores" not in fresh:
         carried["clock"] = stored.counters["clock"]
-    padding = _padding_rows(stored, now.padding_id)
+    padding = _padding_rows(stored, now.padding_id) if left else 0
     notes = [
         f"Table '{node.name}': the row of id {now.padding_id} was left out, because "
         "that id is padding now."
@@ -304,7 +304,7 @@ def fill(
 
 
 def _padding_rows(stored: StoredTable, padding: int | None) -> int:
-    """Counts the rows whose id is padding in the table that takes them: 0 or 1."""
+    """Counts the stored rows whose id is padding in the restored table: 0 or 1."""
     if padding is None:
         return 0
     return sum(int(np.sum(keys == padding)) for keys, _ in stored.index())

@@ -200,8 +200,8 @@ def stored_series(series: Series) -> StoredTable:
     count = len(later) if series.deltas else series.rows
     counters = {} if series.step is None else {"step": series.step}
     counts = stored_counts(series.base, later)
-    read = {"chunks": series.chunks, "index": series.index, "encoded": series.encoded}
-    return StoredTable(schema, count, counters, **read, **counts)
+    read = series.chunks, series.index
+    return StoredTable(schema, count, counters, *read, encoded=series.encoded, **counts)
 
 
 def rows_of(file: Header, place: np.ndarray, dim: int) -> np.ndarray:

@@ -29,6 +29,7 @@ class SortedRows:
         chunks = (chunk for chunk in chunks if len(chunk["keys"]))
         first = next(chunks, None)
         self._parts: list[_Part] = []
+        self._ascend = True  # all chunks, as those of files
         if first is None:
             return
         like = {name: array[:0] for name, array in first.items()}
@@ -37,15 +38,13 @@ class SortedRows:
             for n in range(max(parts, 1))
         ]
         sample = np.sort(first["keys"])
-        self._ascend = True  # all chunks, as those of files
         self._bounds = sample[np.arange(1, len(self._parts)) * len(sample) // parts]
         for chunk in itertools.chain([first], chunks):
             self._add(chunk)
 
     def keys(self) -> np.ndarray:
         """int64[n], ascending."""
-        kind = self._kind() if self._parts else None
-        parts = [np.sort(part.keys(), kind=kind) for part in self._parts]
+        parts = [np.sort(part.keys(), kind=self._kind()) for part in self._parts]
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def __iter__(self) -> Iterator[Columns]:
