@@ -174,13 +174,18 @@ struct ExportArgs {
 enum class LengthType : int32_t { kInt32 = 0, kUInt32 = 1, kInt64 = 2, kUInt64 = 3 };
 
 // Where the bags of a jagged input begin, see core/offsets.h.
-struct OffsetsArgs {
+struct BagLengths {
   int64_t num_bags;
   void const* lengths;  // [num_bags] of type, any numbers
   LengthType type;
   int32_t capacity;     // ids that there are, below 2^31 - 1
   int32_t* offsets;     // [num_bags + 1]
   uint32_t* malformed;  // [1] bags that were cut
+};
+
+struct OffsetsArgs {
+  int32_t num_features;
+  BagLengths features[kMaxFeatures];
 };
 
 // Says which shards own the ids of a table: each has equally many of its buckets, but the last that

@@ -131,6 +131,7 @@ enum PartField : int32_t {
 //   ordered_route  likewise, and then: positions, in the order of the numbers
 // offsets neither; its attribute "capacity" is how many ids there are.
 //   in: lengths   out: offsets, malformed
+//   offsets_of_features  likewise for each of its attribute "capacities", one after the other
 // Nor does distinct, with attributes "limit" and "suffixes".
 //   in: numbers   out: values, inverse, ranks, positions, count, starts, of_suffix
 // Nor do pair_rows and pair_gradients, with attributes "rank", "exact", "segments" and "inner". A

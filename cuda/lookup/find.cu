@@ -3,6 +3,7 @@
 
 // cuda/lookup/find.cu: serving lookup: one kernel, which changes nothing in the table.
 #include "cuda/launch.h"
+#include "cuda/lookup/bag_stream.cuh"
 #include "cuda/lookup/find_ids.cuh"
 #include "cuda/lookup/probe_rows.cuh"
 
@@ -13,7 +14,11 @@ size_t find_scratch_bytes(FindArgs const& /*args*/) { return 0; }
 cudaError_t find(FindArgs const& args, void* /*scratch*/, cudaStream_t stream) {
   if (!is_countable(args)) return cudaErrorInvalidValue;
   return with_call_size(args.num_tables, args.num_features, [&](auto size) {
-    return launch_rows<decltype(size)>(args, {}, {}, FindIds{}, stream);
+    using Size = decltype(size);
+    if (is_plain<FloatFormats>(args)) return launch_bag_stream<FloatFormats, Size>(args, stream);
+    if (is_plain<HalfFormats>(args)) return launch_bag_stream<HalfFormats, Size>(args, stream);
+    if (is_plain<MixedFormats>(args)) return launch_bag_stream<MixedFormats, Size>(args, stream);
+    return launch_rows<Size>(args, {}, {}, FindIds{}, stream);
   });
 }
 

@@ -122,10 +122,29 @@ __device__ __forceinline__ int find_elsewhere(Sought const& sought, uint32_t mor
   return -1;
 }
 
+// The same, called: inlined, it takes registers from a kernel that has rows in flight.
+static __device__ __noinline__ int find_elsewhere_apart(uint8_t* digests, Entry* entries, Key key,
+                                                        uint64_t hash, uint32_t more) {
+  return find_elsewhere<false>(Sought{{digests, entries}, key, hash, true}, more);
+}
+
+enum class Elsewhere { kInlined, kCalled };
+
+template <bool kBesideClaims, Elsewhere kElsewhere>
+__device__ __forceinline__ int find_elsewhere(Sought const& sought, uint32_t more) {
+  if constexpr (kElsewhere == Elsewhere::kInlined) {
+    return find_elsewhere<kBesideClaims>(sought, more);
+  } else {
+    static_assert(!kBesideClaims, "a lookup that changes nothing");
+    auto const& bucket = sought.bucket;
+    return find_elsewhere_apart(bucket.digests, bucket.entries, sought.key, sought.hash, more);
+  }
+}
+
 // The keys of a lane, side by side: two waits for all that lie in their preferred quarter, as most
 // do while a bucket is not full. Two candidates of each are read at once: of a warp's lanes one or
 // the other has a second one nearly always, and all would wait for it.
-template <bool kBesideClaims, int kKeys>
+template <bool kBesideClaims, Elsewhere kElsewhere = Elsewhere::kInlined, int kKeys>
 __device__ __forceinline__ void find_places(Sought const (&sought)[kKeys],
                                             Places (&places)[kKeys]) {
   QuarterDigests digests[kKeys];
@@ -156,14 +175,14 @@ __device__ __forceinline__ void find_places(Sought const (&sought)[kKeys],
       if (is_at<kBesideClaims>(sought[k], place[k][i], seen[k][i])) places[k].found = place[k][i];
     }
     if (sought[k].wanted && places[k].found < 0) {
-      places[k].found = find_elsewhere<kBesideClaims>(sought[k], more[k]);
+      places[k].found = find_elsewhere<kBesideClaims, kElsewhere>(sought[k], more[k]);
     }
   }
 }
 
 // The slots of keys that may be padding or reserved. kBesideClaims: empty slots are claimed at the
 // same time.
-template <bool kBesideClaims, int kKeys>
+template <bool kBesideClaims, Elsewhere kElsewhere = Elsewhere::kInlined, int kKeys>
 __device__ __forceinline__ void find_slots(TableRef const& table, Key const (&keys)[kKeys],
                                            Found (&found)[kKeys]) {
   Sought sought[kKeys];
@@ -175,7 +194,7 @@ __device__ __forceinline__ void find_slots(TableRef const& table, Key const (&ke
     bucket[k] = local_bucket_of(table, hash);
     sought[k] = {bucket_at(table, bucket[k]), keys[k], hash, keys[k] < kFirstReservedKey};
   }
-  find_places<kBesideClaims>(sought, places);
+  find_places<kBesideClaims, kElsewhere>(sought, places);
 #pragma unroll
   for (int k = 0; k < kKeys; ++k) {
     found[k].free_from = places[k].free_from;

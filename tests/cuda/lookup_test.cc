@@ -319,6 +319,7 @@ int main() {
       {{Pooling::kSum, 70, 3}, {Pooling::kMean, 150, 2}},  // 150: more than a warp remembers
       {{Pooling::kSum, 20, 15, Bags::kJagged}, {Pooling::kMean, 9, 20, Bags::kJagged}},
       {{Pooling::kSum, 5, 20, Bags::kEqual, true}, {Pooling::kMean, 9, 20, Bags::kJagged, true}},
+      {{Pooling::kSum, 90, 7, Bags::kJagged}, {Pooling::kMean, 2, 70, Bags::kJagged}},
   };
   for (auto const& specs : calls) {
     for (auto const types : {Types{kFloat, kFloat}, {kHalf, kHalf}, {kHalf, kFloat}}) {

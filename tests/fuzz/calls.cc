@@ -32,6 +32,7 @@ std::map<std::string, Maker> const& makers() {
       {"route", make_route},
       {"ordered_route", make_ordered_route},
       {"offsets", make_offsets},
+      {"offsets_of_features", make_offsets_of_features},
       {"distinct", make_distinct},
       {"pair_rows", make_pair_rows},
       {"pair_gradients", make_pair_gradients},

@@ -63,6 +63,48 @@ Call make_any_route(Random& random, bool is_ordered) {
   return call;
 }
 
+// The lengths of one feature: adds its operand and results to the call; returns its check.
+struct BagsOfFeature {
+  int64_t capacity;
+  std::vector<__int128> lengths;
+  Array offsets, malformed;
+
+  BagsOfFeature(Call& call, Random& random) {
+    auto const dtype = random.of({kS32, kU32, XLA_FFI_DataType_S64, XLA_FFI_DataType_U64});
+    auto const bags = batch_size(random);
+    auto const operand = call.operand(dtype, {bags});
+    auto const hostile = random.one_in(2);
+    for (int64_t b = 0; b < bags; ++b) {
+      auto const length = hostile && random.one_in(4) ? random.hostile() : random.below(6);
+      if (Array::width(dtype) == 8) {
+        operand.data<int64_t>()[b] = length;
+        lengths.push_back(dtype == XLA_FFI_DataType_S64 ? __int128{length}
+                                                        : __int128{static_cast<uint64_t>(length)});
+      } else {
+        operand.data<int32_t>()[b] = static_cast<int32_t>(length);
+        lengths.push_back(dtype == kS32 ? __int128{static_cast<int32_t>(length)}
+                                        : __int128{static_cast<uint32_t>(length)});
+      }
+    }
+    capacity = random.of<int64_t>({0, 1, bags * 2, bags * 6, INT32_MAX - 1});
+    offsets = call.result(kS32, {bags + 1});
+    malformed = call.result(kU32, {1});
+  }
+
+  void check() const {
+    __int128 sum = 0;
+    uint32_t cut = 0;
+    expect(offsets.data<int32_t>()[0] == 0, "the first offset");
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      auto const end = sum + std::max(lengths[b], __int128{0});
+      cut += lengths[b] < 0 || end > capacity ? 1 : 0;
+      sum = std::min(end, __int128{capacity});
+      expect(offsets.data<int32_t>()[b + 1] == sum, "an offset");
+    }
+    expect(malformed.data<uint32_t>()[0] == cut, "bags that were cut");
+  }
+};
+
 }  // namespace
 
 Call make_route(World&, Random& random) { return make_any_route(random, false); }
@@ -71,39 +113,27 @@ Call make_ordered_route(World&, Random& random) { return make_any_route(random, 
 
 Call make_offsets(World&, Random& random) {
   Call call;
-  auto const dtype = random.of({kS32, kU32, XLA_FFI_DataType_S64, XLA_FFI_DataType_U64});
-  auto const bags = batch_size(random);
-  auto const lengths = call.operand(dtype, {bags});
-  auto const hostile = random.one_in(2);
-  std::vector<__int128> truth;
-  for (int64_t b = 0; b < bags; ++b) {
-    auto const length = hostile && random.one_in(4) ? random.hostile() : random.below(6);
-    if (Array::width(dtype) == 8) {
-      lengths.data<int64_t>()[b] = length;
-      truth.push_back(dtype == XLA_FFI_DataType_S64 ? __int128{length}
-                                                    : __int128{static_cast<uint64_t>(length)});
-    } else {
-      lengths.data<int32_t>()[b] = static_cast<int32_t>(length);
-      truth.push_back(dtype == kS32 ? __int128{static_cast<int32_t>(length)}
-                                    : __int128{static_cast<uint32_t>(length)});
-    }
-  }
-  auto const capacity = random.of<int64_t>({0, 1, bags * 2, bags * 6, INT32_MAX - 1});
-  auto const offsets = call.result(kS32, {bags + 1});
-  auto const malformed = call.result(kU32, {1});
-  scalar(call, "capacity", capacity);
+  BagsOfFeature const bags(call, random);
+  scalar(call, "capacity", bags.capacity);
   finish(call);
-  call.check = [truth, capacity, offsets, malformed] {
-    __int128 sum = 0;
-    uint32_t cut = 0;
-    expect(offsets.data<int32_t>()[0] == 0, "the first offset");
-    for (size_t b = 0; b < truth.size(); ++b) {
-      auto const end = sum + std::max(truth[b], __int128{0});
-      cut += truth[b] < 0 || end > capacity ? 1 : 0;
-      sum = std::min(end, __int128{capacity});
-      expect(offsets.data<int32_t>()[b + 1] == sum, "an offset");
-    }
-    expect(malformed.data<uint32_t>()[0] == cut, "bags that were cut");
+  call.check = [bags] { bags.check(); };
+  return call;
+}
+
+Call make_offsets_of_features(World&, Random& random) {
+  Call call;
+  std::vector<BagsOfFeature> features;
+  std::vector<int64_t> capacities;
+  for (auto count = random.of({0, 1, 2, 3, 40}); count > 0; --count) {
+    features.emplace_back(call, random);
+    capacities.push_back(features.back().capacity);
+  }
+  Attribute attribute{"capacities", true, {}, {}, false};
+  attribute.integers = capacities;
+  call.attributes = {attribute};
+  finish(call);
+  call.check = [features] {
+    for (auto const& each : features) each.check();
   };
   return call;
 }

@@ -28,6 +28,7 @@ Registration export_batch_registration();
 Registration route_registration();
 Registration ordered_route_registration();
 Registration offsets_registration();
+Registration offsets_of_features_registration();
 Registration distinct_registration();
 Registration pair_rows_registration();
 Registration pair_gradients_registration();

@@ -36,10 +36,12 @@ from jax_dynemb._src.ops.keys import padding as padding
 from jax_dynemb._src.ops.layout import KERNEL_POOLINGS as KERNEL_POOLINGS
 from jax_dynemb._src.ops.layout import FeatureInput as FeatureInput
 from jax_dynemb._src.ops.layout import FeatureLayout as FeatureLayout
+from jax_dynemb._src.ops.layout import Given as Given
 from jax_dynemb._src.ops.layout import id_array as id_array
 from jax_dynemb._src.ops.layout import join_uses as join_uses
 from jax_dynemb._src.ops.layout import one_row_each as one_row_each
 from jax_dynemb._src.ops.layout import prepare as prepare
+from jax_dynemb._src.ops.layout import prepare_each as prepare_each
 from jax_dynemb._src.ops.layout import slots_only as slots_only
 from jax_dynemb._src.ops.layout import with_uses as with_uses
 from jax_dynemb._src.ops.lineage import extended as extended
@@ -53,6 +55,7 @@ from jax_dynemb._src.ops.lookup import lookup as lookup
 from jax_dynemb._src.ops.lookup import prefetch as prefetch
 from jax_dynemb._src.ops.offsets import count_malformed as count_malformed
 from jax_dynemb._src.ops.offsets import offsets_of as offsets_of
+from jax_dynemb._src.ops.offsets import offsets_of_each as offsets_of_each
 from jax_dynemb._src.ops.packed_rows import pack_rows as pack_rows
 from jax_dynemb._src.ops.packed_rows import refuse_packed as refuse_packed
 from jax_dynemb._src.ops.pair_rows import may_be_half as may_be_half

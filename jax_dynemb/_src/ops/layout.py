@@ -16,8 +16,8 @@ import numpy as np
 from jax_dynemb._src.config import ScoreStrategy
 from jax_dynemb._src.ids import array_of, check_depth
 from jax_dynemb._src.ids import ids as make_ids
-from jax_dynemb._src.jagged import Jagged
-from jax_dynemb._src.ops.offsets import offsets_of_given
+from jax_dynemb._src.jagged import Jagged, check_lengths
+from jax_dynemb._src.ops.offsets import Offsets, offsets_of_each
 from jax_dynemb._src.ops.sizes import is_symbolic
 
 _TRUNCATED = (
@@ -126,13 +126,45 @@ def slots_only(
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What a user passes of one feature."""
+
+    config: IdsTable
+    feature: str
+    ids: Any  # of any shape, or Jagged
+    weights: Any = None
+
+
+def prepare_each(
+    features: Sequence[Given],
+) -> list[tuple[FeatureLayout, FeatureInput]]:
+    """Brings ids into the kernels' form; lengths of all features in one call."""
+    jagged = [given for given in features if isinstance(given.ids, Jagged)]
+    arrays = [_jagged_array(given) for given in jagged]
+    lengths = [
+        (check_lengths(x.ids.lengths, array.shape[0], x.feature), array.shape[0])
+        for x, array in zip(jagged, arrays, strict=True)
+    ]
+    made = iter(zip(arrays, offsets_of_each(lengths), strict=True))
+    return [
+        _prepare_jagged(given, *next(made))
+        if isinstance(given.ids, Jagged)
+        else _prepare_array(given)
+        for given in features
+    ]
+
+
 def prepare(
     config: IdsTable, feature: str, ids: Any, weights: Any = None
 ) -> tuple[FeatureLayout, FeatureInput]:
-    """Brings a feature's ids, of any shape or ``Jagged``, into the kernels' form."""
-    if isinstance(ids, Jagged):
-        return _prepare_jagged(config, feature, ids, weights)
-    array, shape = id_array(config, feature, ids)
+    """Brings the ids of one feature into the kernels' form."""
+    return prepare_each([Given(config, feature, ids, weights)])[0]
+
+
+def _prepare_array(given: Given) -> tuple[FeatureLayout, FeatureInput]:
+    config, feature, weights = given.config, given.feature, given.weights
+    array, shape = id_array(config, feature, given.ids)
     pooled = config.pooling is not None
     given_shape = shape
     bag_size = shape[-1] if pooled and len(shape) >= 2 else 1
@@ -150,24 +182,29 @@ def prepare(
     return layout, FeatureInput(flat, None, factors)
 
 
-def _prepare_jagged(
-    config: IdsTable, feature: str, jagged: Jagged, weights: Any
-) -> tuple[FeatureLayout, FeatureInput]:
-    array, shape = id_array(config, feature, jagged.values)
+def _jagged_array(given: Given) -> jax.Array:
+    array, shape = id_array(given.config, given.feature, given.ids.values)
     if len(shape) != 1:
         raise ValueError(
-            f"Feature '{feature}': Jagged.values must be one flat array of ids, not of "
-            f"shape {shape}; flatten it and give the length of each bag in lengths."
+            f"Feature '{given.feature}': Jagged.values must be one flat array of ids, "
+            f"not of shape {shape}; flatten it and give the length of each bag in "
+            "lengths."
         )
-    offsets, malformed = offsets_of_given(feature, jagged.lengths, shape[0])
-    array = _pad_after(array, offsets[-1])
+    return array
+
+
+def _prepare_jagged(
+    given: Given, array: jax.Array, made: Offsets
+) -> tuple[FeatureLayout, FeatureInput]:
+    config, (offsets, malformed) = given.config, made
+    array, shape = _pad_after(array, offsets[-1]), array.shape[:1]
     pooled = config.pooling is not None
     rows_shape = (offsets.shape[0] - 1,) if pooled else shape
     bag_size = 0 if pooled else 1
-    named = feature, config.name, KERNEL_POOLINGS[config.pooling]
-    shapes = shape, shape, rows_shape
-    layout = FeatureLayout(*named, *shapes, bag_size, weights is not None)
-    flat_weights = None if weights is None else _flat_weights(layout, weights)
+    named = given.feature, config.name, KERNEL_POOLINGS[config.pooling]
+    shapes, weighted = (shape, shape, rows_shape), given.weights is not None
+    layout = FeatureLayout(*named, *shapes, bag_size, weighted)
+    flat_weights = _flat_weights(layout, given.weights) if weighted else None
     own_offsets = offsets if pooled else None
     return layout, FeatureInput(array, own_offsets, flat_weights, malformed)
 

@@ -18,7 +18,13 @@ from jax_dynemb._src.engines.hash.layouts import inputs as _inputs
 from jax_dynemb._src.engines.hash.layouts.inputs import BatchSplit, LocalIds
 from jax_dynemb._src.engines.hash.layouts.mesh_axes import MeshAxes
 from jax_dynemb._src.engines.score_inputs import ScoreInputs
-from jax_dynemb._src.ops import FeatureInput, FeatureLayout, prepare, with_uses
+from jax_dynemb._src.ops import (
+    FeatureInput,
+    FeatureLayout,
+    Given,
+    prepare_each,
+    with_uses,
+)
 
 Inputs = list[tuple[FeatureLayout, FeatureInput]]
 T = TypeVar("T")
@@ -47,30 +53,51 @@ class BatchLayout:
         own: ScoreInputs | None = None,
     ) -> Inputs:
         """Prepares the features that this device looks up."""
-        inputs, splits = [], dict(self.splits)
-        for name, config in self.configs:
-            mine, factor = LocalIds(ids[name]), weights.get(name)
-            if not self.inside:
-                mine = _inputs.local_ids(self.placement, splits[name], ids[name])
-            if factor is not None:
-                factor = mine.numbers(factor)
-            layout, feature_input = prepare(config, name, mine.ids, factor)
-            malformed = mine.malformed
-            if self.inside and feature_input.malformed is not None:
-                malformed = jax.lax.psum(feature_input.malformed, self.placement.axes)
-            feature_input = dataclasses.replace(feature_input, malformed=malformed)
-            if own is not None and own.is_per_id:
-                feature_input = with_own_uses(
-                    config, layout, feature_input, own, mine.numbers
-                )
-            inputs.append((layout, feature_input))
-        return inputs
+        local = self._local_ids(ids)
+        given = [
+            Given(config, name, mine.ids, _numbers(mine, weights.get(name)))
+            for (name, config), mine in zip(self.configs, local, strict=True)
+        ]
+        prepared = zip(self.configs, local, prepare_each(given), strict=True)
+        return [
+            self._own_input(config, *of_feature, own)
+            for (_, config), *of_feature in prepared
+        ]
+
+    def _local_ids(self, ids: Mapping[str, Any]) -> list[LocalIds]:
+        if self.inside:
+            return [LocalIds(ids[name]) for name, _ in self.configs]
+        splits = dict(self.splits)
+        pairs = [(splits[name], ids[name]) for name, _ in self.configs]
+        return _inputs.local_ids(self.placement, pairs)
+
+    def _own_input(
+        self,
+        config: Any,
+        mine: LocalIds,
+        prepared: tuple[FeatureLayout, FeatureInput],
+        own: ScoreInputs | None,
+    ) -> tuple[FeatureLayout, FeatureInput]:
+        layout, feature_input = prepared
+        malformed = mine.malformed
+        if self.inside and feature_input.malformed is not None:
+            malformed = jax.lax.psum(feature_input.malformed, self.placement.axes)
+        feature_input = dataclasses.replace(feature_input, malformed=malformed)
+        if own is not None and own.is_per_id:
+            feature_input = with_own_uses(
+                config, layout, feature_input, own, mine.numbers
+            )
+        return layout, feature_input
 
     def whole(self, offsets: jax.Array | None, per_id: jax.Array) -> jax.Array:
         """Returns one number per id, as it leaves shard_map."""
         if self.inside:
             return per_id
         return _inputs.global_numbers(self.placement, offsets, per_id)
+
+
+def _numbers(mine: LocalIds, weights: jax.Array | None) -> jax.Array | None:
+    return None if weights is None else mine.numbers(weights)
 
 
 def with_own_uses(

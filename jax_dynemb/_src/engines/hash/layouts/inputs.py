@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines.hash.layouts.mesh_axes import MeshAxes
 from jax_dynemb._src.jagged import Jagged, check_lengths
-from jax_dynemb._src.ops import id_array, is_symbolic, offsets_of
+from jax_dynemb._src.ops import id_array, is_symbolic, offsets_of_each
 
 _ALL = PartitionSpec()
 
@@ -110,11 +110,35 @@ class LocalIds:
         return numbers if self.first is None else _from(numbers, self.first)
 
 
-def local_ids(placement: MeshAxes, split: BatchSplit, ids: Any) -> LocalIds:
-    """Builds the inputs of a device from the arguments of shard_map."""
-    if split.jagged is None:
-        return LocalIds(ids)
-    offsets, malformed = offsets_of(ids.lengths, split.given_shape[0])
+def local_ids(
+    placement: MeshAxes, features: Sequence[tuple[BatchSplit, Any]]
+) -> list[LocalIds]:
+    """Builds the inputs of a device from the arguments of shard_map.
+
+    Args:
+      placement: of the collection.
+      features: how devices share each one, and its ids. The lengths of all are added
+        up in one call.
+    """
+    jagged = [(split, ids) for split, ids in features if split.jagged is not None]
+    made = iter(
+        offsets_of_each([(ids.lengths, split.given_shape[0]) for split, ids in jagged])
+    )
+    return [
+        LocalIds(ids)
+        if split.jagged is None
+        else _local_jagged(placement, split, ids, *next(made))
+        for split, ids in features
+    ]
+
+
+def _local_jagged(
+    placement: MeshAxes,
+    split: BatchSplit,
+    ids: Any,
+    offsets: jax.Array,
+    malformed: jax.Array,
+) -> LocalIds:
     if split.jagged == "rows":
         n = ids.values.shape[0]
         position = jax.lax.axis_index(placement.axes) * n + jnp.arange(n)

@@ -27,7 +27,7 @@ from jax_dynemb._src.engines.hash.layouts.programs import program
 from jax_dynemb._src.engines.hash.layouts.stacks import Stack
 from jax_dynemb._src.engines.score_inputs import ScoreInputs
 from jax_dynemb._src.engines.shard import ALONE, ShardGroup
-from jax_dynemb._src.ops import FeatureLayout, Rows, TableState, prepare
+from jax_dynemb._src.ops import FeatureLayout, Given, Rows, TableState, prepare_each
 from jax_dynemb._src.spec import TableSpec
 
 
@@ -286,10 +286,12 @@ class WholeBatch:
         own: ScoreInputs | None = None,
     ) -> Inputs:
         """Prepares the features."""
-        inputs = [
-            prepare(config, name, ids[name], weights.get(name))
-            for name, config in self.configs.items()
-        ]
+        inputs = prepare_each(
+            [
+                Given(config, name, ids[name], weights.get(name))
+                for name, config in self.configs.items()
+            ]
+        )
         if own is None or not own.is_per_id:
             return inputs
         return [

@@ -1,0 +1,232 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/lookup/bag_stream.cuh: a serving lookup of nothing but plain bags of wide rows.
+//
+// A warp probes the ids of its bags and then sums their rows as one stream: the next rows are on
+// their way while a bag ends. Calls that are not plain (is_plain) take BagPooler, whose loop waits
+// for some rows at a time, because what else it can do takes registers.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cuda/lookup/bag_pooler.cuh"
+#include "cuda/lookup/find_ids.cuh"
+#include "cuda/lookup/probe_rows.cuh"
+
+namespace dynemb::cuda {
+
+constexpr int kStreamRows = 8;    // in flight
+constexpr int kStreamBlock = 64;  // a block of one warp would allow no more of them at once
+
+struct StreamCache {
+  int32_t slots[kCachedSlots];
+  int32_t begins[kCachedSlots + 2];  // of bags among the ids of the warp, and the end of the last
+  float factors[kCachedSlots];       // of bags (kMean only)
+};
+
+template <class In, class Out>
+struct BagStream {
+  static constexpr int kQuads = kQuadsOfWord<In>;
+  static constexpr int kColumns = 4 * kQuads;  // of a lane
+
+  In in;
+  Out out;
+  TableRef const& table;
+  FeatureRef const& feature;
+  StreamCache& cache;
+  int32_t first_bag;
+  int32_t bags;
+
+  // Positions have 32 bits (is_countable). Whatever offsets are, none is outside of the ids.
+  __device__ __forceinline__ int32_t begin_of(int32_t bag) const {
+    if (feature.bag_size > 0) return bag * static_cast<int32_t>(feature.bag_size);
+    return min(max(feature.offsets[bag], 0), static_cast<int32_t>(feature.num_ids));
+  }
+
+  __device__ __forceinline__ void load_begins(int32_t first, int32_t last) const {
+    for (auto bag = lane_id(); bag <= bags; bag += 32) {
+      cache.begins[bag] = min(max(begin_of(first_bag + bag), first), last) - first;
+    }
+  }
+
+  __device__ __forceinline__ void probe(int32_t first, int32_t last, bool cached) const {
+#pragma unroll 1
+    for (auto base = first; base < last; base += 32) {
+      Key keys[1];
+      Found found[1];
+      load_keys(feature, base, last, keys);
+      find_slots<false, Elsewhere::kCalled>(table, keys, found);
+      auto const position = base + lane_id();
+      if (position >= last) continue;
+      auto const slot = slot_to_read(found[0].slot);
+      feature.slots[position] = slot;
+      if (cached) cache.slots[position - first] = slot;
+    }
+    __syncwarp();
+  }
+
+  // Each bag has a lane.
+  __device__ __forceinline__ void find_factors(int32_t const* slots) const {
+    for (auto bag = lane_id(); bag < bags; bag += 32) {
+      int32_t count = 0;
+      for (auto i = cache.begins[bag]; i < cache.begins[bag + 1]; ++i) {
+        count += slots[i] == kPaddingSlot ? 0 : 1;
+      }
+      auto const factor = count == 0 ? 0.0f : 1.0f / static_cast<float>(count);
+      cache.factors[bag] = factor;
+      if (feature.scale != nullptr) feature.scale[first_bag + bag] = factor;
+    }
+    __syncwarp();
+  }
+
+  // Zeros for an id without a row, and from `count` on.
+  __device__ __forceinline__ RawQuad load(int32_t const* slots, int32_t index, int32_t count,
+                                          char const* columns, uint32_t row_bytes) const {
+    auto const slot = index < count ? slots[index] : kPaddingSlot;
+    auto const* const row = nth_row(columns, static_cast<uint32_t>(slot), row_bytes);
+    return load_word_if(slot >= 0, in, row, kColumns);
+  }
+
+  template <bool kMean>
+  __device__ __forceinline__ void finish(int32_t bag, char* rows, uint32_t row_bytes,
+                                         float4 (&sum)[kQuads]) const {
+    if constexpr (kMean) {
+      auto const factor = cache.factors[bag];
+#pragma unroll
+      for (auto& quad : sum) quad = scaled(factor, quad);
+    }
+    store_quads<true>(out, nth_row(rows, static_cast<uint32_t>(bag), row_bytes), 0, kColumns, sum);
+#pragma unroll
+    for (auto& quad : sum) quad = {};
+  }
+
+  // The columns of a lane from `column` on.
+  template <bool kMean>
+  __device__ __forceinline__ void sum_columns(int32_t const* slots, int32_t column) const {
+    auto const dim = table.dim;
+    auto const from_bytes = stored_row_bytes(in, dim);
+    auto const to_bytes = static_cast<uint32_t>(dim * element_bytes(out));
+    auto const* const from = stored_column(in, table.values, column);
+    auto* const to = nth_row(element_pointer(out, feature.rows, column),
+                             static_cast<uint32_t>(first_bag), to_bytes);
+    auto const count = cache.begins[bags];
+    int32_t bag = 0, index = 0, end = cache.begins[1];
+    RawQuad word[kStreamRows];
+#pragma unroll
+    for (int r = 0; r < kStreamRows; ++r) word[r] = load(slots, r, count, from, from_bytes);
+    float4 sum[kQuads] = {};
+#pragma unroll 1
+    while (bag < bags) {
+#pragma unroll
+      for (int r = 0; r < kStreamRows; ++r) {
+        while (index == end && bag < bags) {
+          finish<kMean>(bag, to, to_bytes, sum);
+          end = cache.begins[++bag + 1];
+        }
+#pragma unroll
+        for (int q = 0; q < kQuads; ++q) add_scaled(sum[q], 1.0f, to_floats(in, word[r], q));
+        word[r] = load(slots, index + kStreamRows, count, from, from_bytes);
+        ++index;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void sum(int32_t const* slots) const {
+    auto const mean = feature.pooling == Pooling::kMean;
+    if (mean) find_factors(slots);
+    for (auto column = lane_id() * kColumns; column < table.dim; column += 32 * kColumns) {
+      if (mean) {
+        sum_columns<true>(slots, column);
+      } else {
+        sum_columns<false>(slots, column);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void run() const {
+    auto const first = begin_of(first_bag);
+    auto const last = max(first, begin_of(first_bag + bags));
+    auto const cached = last - first <= kCachedSlots;
+    load_begins(first, last);
+    probe(first, last, cached);
+    if (cached) {
+      sum(cache.slots);
+    } else {
+      sum_apart(*this, feature.slots + first);
+    }
+  }
+
+  // Out of line, since few warps have so many ids; by value, since for an address all warps would
+  // write the stream to memory.
+  static __device__ __noinline__ void sum_apart(BagStream const stream, int32_t const* slots) {
+    stream.sum(slots);
+  }
+
+  // Positions after the last bag, shared out among the warps: they get a slot, and no row.
+  __device__ __forceinline__ void probe_after_bags(int32_t warp, int32_t num_warps) const {
+    auto const last = static_cast<int32_t>(feature.num_ids);
+    for (auto base = begin_of(static_cast<int32_t>(feature.num_bags)) + warp * 32; base < last;
+         base += num_warps * 32) {
+      probe(base, min(base + 32, last), false);
+    }
+  }
+};
+
+template <class Formats, class Size>
+__global__ void __launch_bounds__(kStreamBlock, 32 * 32 / kStreamBlock)
+    bag_stream_kernel(__grid_constant__ CallArgs<Size> const call) {
+  constexpr int kWarps = kStreamBlock / 32;
+  __shared__ StreamCache caches[kWarps];
+  auto const f = feature_of_block(call, blockIdx.x);
+  auto const& feature = call.features[f];
+  auto const warp_in_block = static_cast<int32_t>(threadIdx.x / 32);
+  auto const blocks = static_cast<int32_t>(call.first_block[f + 1] - call.first_block[f]);
+  auto const block = static_cast<int32_t>(blockIdx.x - call.first_block[f]);
+  auto const warp = block * kWarps + warp_in_block;
+  auto const first_bag = warp * call.items_per_warp[f];
+  auto const bags = min(call.items_per_warp[f], static_cast<int32_t>(feature.num_bags) - first_bag);
+  auto const stream = BagStream<typename Formats::Stored, typename Formats::Row>{
+      {}, {}, call.tables[feature.table], feature, caches[warp_in_block], first_bag, bags};
+  if (bags > 0) stream.run();
+  if (feature.bag_size == 0) stream.probe_after_bags(warp, blocks * kWarps);
+}
+
+// ---- host ---------------------------------------------------------------------------------------
+
+inline bool is_zero(Initializer const& initializer) {
+  return initializer.kind == InitializerKind::kConstant && initializer.parameter[0] == 0.0f;
+}
+
+// Whether a call has nothing but bags whose rows have these formats and take all lanes of a warp,
+// without weights, one after the other, of tables where an id without a row adds nothing.
+template <class Formats>
+bool is_plain(FindArgs const& args) {
+  constexpr auto kQuads = kQuadsOfWord<typename Formats::Stored>;
+  if (!has_formats<Formats>(args)) return false;
+  return std::all_of(args.features, args.features + args.num_features, [&](auto const& feature) {
+    auto const& table = args.tables[feature.table];
+    return pools(feature) && feature.weights == nullptr && feature.places.group == 0 &&
+           is_zero(table.eval_initializer) && lanes_of_row(table.dim / kQuads) == 32;
+  });
+}
+
+template <class Formats, class Size>
+cudaError_t launch_bag_stream(FindArgs const& args, cudaStream_t stream) {
+  auto const many = total_ids(args) >= kManyIds;
+  auto const cut = [&](FeatureRef const& feature) -> Cut {
+    constexpr auto kQuads = kQuadsOfWord<typename Formats::Stored>;
+    auto const& table = args.tables[feature.table];
+    // At least one warp where there are ids after the last bag.
+    auto const least = feature.num_ids > 0 ? int64_t{1} : int64_t{0};
+    return {std::max(feature.num_bags, least),
+            bags_per_warp<FindIds>(feature, table, kQuads, many)};
+  };
+  CallArgs<Size> call;
+  auto const blocks = fill_call<Size>(args, cut, &call, kStreamBlock / 32);
+  if (blocks == 0) return cudaSuccess;
+  return launch(bag_stream_kernel<Formats, Size>, blocks, stream, call, 0, kStreamBlock);
+}
+
+}  // namespace dynemb::cuda
