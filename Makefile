@@ -153,10 +153,10 @@ loops: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile compare_loops, and the 
 	$(WITH_TOOLS) cmake --build $(CTEST_DIR) --target step_loops compare_loops
 
 cuda: CUDA_DIR = build/cuda$(if $(FAST_COMPILE),-fast-compile)
-cuda: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile the CUDA module and step_kernels, without installing them
+cuda: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile the CUDA module and benchmarks of kernels, without installing them
 	$(WITH_TOOLS) cmake -S . -B $(CUDA_DIR) -G Ninja -DPython_EXECUTABLE="$(abspath $(PY))" -DDYNEMB_CUDA=ON \
-	  -DDYNEMB_FAST_COMPILE=$(if $(FAST_COMPILE),ON,OFF) $(if $(ARCHS),"-DCMAKE_CUDA_ARCHITECTURES=$(ARCHS)") --log-level=WARNING
-	$(WITH_TOOLS) cmake --build $(CUDA_DIR) --target _dynemb_cuda step_kernels
+	  -DDYNEMB_FAST_COMPILE=$(if $(FAST_COMPILE),ON,OFF) $(if $(ARCHS),"-DCMAKE_CUDA_ARCHITECTURES=$(ARCHS)") "-DCUEMBED=$(CUEMBED)" --log-level=WARNING
+	$(WITH_TOOLS) cmake --build $(CUDA_DIR) --target _dynemb_cuda step_kernels pooled_lookups
 
 # ---- checks that run nothing: they need make install EXTRAS=dev, or EXTRAS=dev,docs --------------
 

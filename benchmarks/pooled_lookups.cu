@@ -6,12 +6,15 @@
 // whoever builds this (github.com/NVIDIA/cuEmbed):
 //
 //     make cuda ARCHS=90-real CUEMBED=path/to/cuEmbed && cd build/cuda
-//     ./pooled_lookups [NAME=LIBRARY.so,...] [CASE,...]
+//     ./pooled_lookups "" 128x10,32x20
+//     ./pooled_lookups before=./before.so "" once
 //
-// A library is another build of cuda/lookup/find.cu and offsets.cu, measured in turns with this one
-// (nvcc -shared). Prints microseconds of a call, the least of several rows of calls in a graph, for
-// four batches in turns. `floor` is the fewest bytes that such a lookup moves, as in
-// benchmarks/suite/workloads.py, at 4.3 TB/s.
+// Arguments: other builds of the functions in cuda/launch.h, measured in turns with this one (nvcc
+// -shared, from cuda/lookup/find.cu and offsets.cu at least), and cases; with `once` each work runs
+// once, for a profiler. Prints microseconds of a call, the least of several rows of calls in a
+// graph, with four batches in turns: a serving lookup, the same behind the sum of the lengths, a
+// training lookup, cuEmbed, and the slots alone. `floor` is the fewest bytes that such a lookup
+// moves, as in benchmarks/suite/workloads.py, at 4.3 TB/s.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
@@ -37,6 +40,7 @@
 
 using namespace dynemb;
 using namespace dynemb::bench;
+namespace kernels = dynemb::cuda;  // cuEmbed brings CUDA's own namespace of that name
 
 namespace {
 
@@ -80,8 +84,7 @@ Function symbol(void* library, char const* name) {
 }
 
 std::vector<Build> builds_of(std::string const& list) {
-  std::vector<Build> builds{
-      {"this", dynemb::cuda::find, dynemb::cuda::offsets, dynemb::cuda::lookup}};
+  std::vector<Build> builds{{"this", kernels::find, kernels::offsets, kernels::lookup}};
   std::istringstream parts(list);
   for (std::string part; std::getline(parts, part, ',');) {
     auto const equals = part.find('=');
@@ -155,7 +158,10 @@ double floor_of(Case const& c, std::vector<Key> const& ids, bool jagged) {
   return bytes / kBytesPerMicrosecond;
 }
 
-using Work = std::function<cudaError_t(int batch, cudaStream_t)>;
+struct Work {
+  std::string name;
+  std::function<cudaError_t(int batch, cudaStream_t)> run;
+};
 
 constexpr int kCalls = 20;  // of a graph
 
@@ -178,7 +184,7 @@ cudaGraphExec_t captured(Work const& work, cudaStream_t stream) {
   cudaGraph_t graph;
   cudaGraphExec_t result;
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < kCalls; ++i) check(work(i % kBatches, stream));
+  for (int i = 0; i < kCalls; ++i) check(work.run(i % kBatches, stream));
   check(cudaStreamEndCapture(stream, &graph));
   check(cudaGraphInstantiate(&result, graph, 0));
   check(cudaGraphDestroy(graph));
@@ -212,14 +218,20 @@ class Lookups {
     ids_ = zeros<Key>(static_cast<size_t>(c.ids() * kBatches));
     slots_ = zeros<int32_t>(static_cast<size_t>(c.ids() * kBatches));
     rows_ = zeros<float>(c.row_floats());
-    lengths_ = zeros<int32_t>(static_cast<size_t>(c.batch));
-    offsets_ = zeros<int32_t>(static_cast<size_t>(c.batch) + 1);
-    malformed_ = zeros<uint32_t>(1);
-    scratch_ = zeros<char>(dynemb::cuda::lookup_scratch_bytes(call(0, false)));
-    if (c.pooled) fill(lengths_, draw_lengths(c));
+    auto* const lengths = zeros<int32_t>(static_cast<size_t>(c.batch));
+    if (c.pooled) fill(lengths, draw_lengths(c));
+    offsets_.num_features = 1;
+    offsets_.features[0] = {c.batch,
+                            lengths,
+                            LengthType::kInt32,
+                            static_cast<int32_t>(c.ids()),
+                            zeros<int32_t>(static_cast<size_t>(c.batch) + 1),
+                            zeros<uint32_t>(1)};
+    scratch_ = zeros<char>(kernels::lookup_scratch_bytes(call(0, false)));
+    check(kernels::offsets(offsets_, nullptr, nullptr));
   }
 
-  ~Lookups() {
+  ~Lookups() {  // what is large
     for (void* const memory :
          {static_cast<void*>(args_.tables[0].index), args_.tables[0].values,
           static_cast<void*>(ids_), static_cast<void*>(slots_), static_cast<void*>(rows_)}) {
@@ -227,75 +239,29 @@ class Lookups {
     }
   }
 
-  void run(std::vector<Build> const& builds, bool uniform, bool jagged, bool is_once,
+  // Prints a line; or runs each work once, for a profiler.
+  void run(std::vector<Build> const& builds, bool uniform, bool jagged, bool once,
            cudaStream_t stream) {
     auto const ids = draw_side_by_side(case_, uniform);
     fill(ids_, ids);
-    static OffsetsArgs offsets;
-    offsets.num_features = 1;
-    offsets.features[0] = {case_.batch, lengths_, LengthType::kInt32,
-                           static_cast<int32_t>(case_.ids()), offsets_, malformed_};
-    std::vector<Work> works;
-    std::vector<std::string> names;
-    auto const add = [&](std::string const& name, Work const& work) {
-      names.push_back(name);
-      works.push_back(work);
-    };
-    check(builds[0].offsets(offsets, nullptr, stream));
-    for (auto const& build : builds) {
-      add(build.name, [this, &build, jagged](int batch, cudaStream_t on) {
-        return build.find(call(batch, jagged), nullptr, on);
-      });
+    auto const works = all_works(builds, jagged);
+    if (once) {
+      for (auto const& work : works) check(work.run(0, stream));
+      return check(cudaStreamSynchronize(stream));
     }
-    for (auto const& build : builds) {
-      if (!jagged) break;
-      add(build.name + "+offsets", [this, &build](int batch, cudaStream_t on) {
-        if (auto const error = build.offsets(offsets, nullptr, on); error != cudaSuccess) {
-          return error;
-        }
-        return build.find(call(batch, true), nullptr, on);
-      });
-    }
-    for (auto const& build : builds) {
-      if (build.lookup == nullptr) continue;
-      add(build.name + "(train)", [this, &build, jagged](int batch, cudaStream_t on) {
-        return build.lookup(call(batch, jagged), scratch_, on);
-      });
-    }
-#ifdef DYNEMB_BESIDE_CUEMBED
-    add("cuEmbed", [this, jagged](int batch, cudaStream_t on) {
-      cuembed::EmbeddingForward<float, float, int32_t, int32_t>(
-          static_cast<float const*>(args_.tables[0].values), case_.dim,
-          slots_ + batch * case_.ids(), jagged ? offsets_ : nullptr, nullptr,
-          static_cast<int>(case_.bags()),
-          jagged ? 0 : static_cast<int>(case_.pooled ? case_.bag : 1), cuembed::CombineMode::kSum,
-          rows_, on);
-      return cudaGetLastError();
-    });
-#endif
-    add("slots", [this, jagged](int batch, cudaStream_t on) {
-      auto args = call(batch, jagged);
-      args.features[0].pooling = Pooling::kNoRows;
-      return dynemb::cuda::find(args, nullptr, on);
-    });
-    if (is_once) {
-      for (auto const& work : works) check(work(0, stream));
-      check(cudaStreamSynchronize(stream));
-      return;
-    }
-    std::string sums;
-    for (size_t i = 0; i < works.size(); ++i) {  // all slots, before another reads them
+    std::string digests;
+    for (auto const& work : works) {  // the first one finds slots, which cuEmbed reads
       check(cudaMemset(rows_, 0xff, case_.row_floats() * 4));
-      for (int batch = 0; batch < kBatches; ++batch) check(works[i](batch, stream));
+      for (int batch = 0; batch < kBatches; ++batch) check(work.run(batch, stream));
       check(cudaStreamSynchronize(stream));
-      sums += " " + digest();
+      digests += " " + digest();
     }
     auto const times = least(works, stream);
     std::printf(" %s floor %.0f |", uniform ? "uniform" : "zipf", floor_of(case_, ids, jagged));
     for (size_t i = 0; i < works.size(); ++i) {
-      std::printf(" %s %.1f", names[i].c_str(), times[i]);
+      std::printf(" %s %.1f", works[i].name.c_str(), times[i]);
     }
-    std::printf(" | rows%s\n", sums.c_str());
+    std::printf(" | rows%s\n", digests.c_str());
     std::fflush(stdout);
   }
 
@@ -309,10 +275,55 @@ class Lookups {
     feature.rows = rows_;
     if (jagged) {
       feature.bag_size = 0;
-      feature.offsets = offsets_;
+      feature.offsets = offsets_.features[0].offsets;
     }
     return args;
   }
+
+  std::vector<Work> all_works(std::vector<Build> const& builds, bool jagged) const {
+    std::vector<Work> works;
+    for (auto const& build : builds) {
+      works.push_back({build.name, [this, &build, jagged](int batch, cudaStream_t stream) {
+                         return build.find(call(batch, jagged), nullptr, stream);
+                       }});
+    }
+    for (auto const& build : builds) {
+      if (!jagged) break;
+      works.push_back({build.name + "+offsets", [this, &build](int batch, cudaStream_t stream) {
+                         check(build.offsets(offsets_, nullptr, stream));
+                         return build.find(call(batch, true), nullptr, stream);
+                       }});
+    }
+    for (auto const& build : builds) {
+      if (build.lookup == nullptr) continue;
+      works.push_back(
+          {build.name + "(train)", [this, &build, jagged](int batch, cudaStream_t stream) {
+             return build.lookup(call(batch, jagged), scratch_, stream);
+           }});
+    }
+#ifdef DYNEMB_BESIDE_CUEMBED
+    works.push_back({"cuEmbed", [this, jagged](int batch, cudaStream_t stream) {
+                       return cuembed_forward(batch, jagged, stream);
+                     }});
+#endif
+    works.push_back({"slots", [this, jagged](int batch, cudaStream_t stream) {
+                       auto args = call(batch, jagged);
+                       args.features[0].pooling = Pooling::kNoRows;
+                       return kernels::find(args, nullptr, stream);
+                     }});
+    return works;
+  }
+
+#ifdef DYNEMB_BESIDE_CUEMBED
+  cudaError_t cuembed_forward(int batch, bool jagged, cudaStream_t stream) const {
+    auto const ids_of_bag = static_cast<int>(case_.pooled ? case_.bag : 1);
+    cuembed::EmbeddingForward<float, float, int32_t, int32_t>(
+        static_cast<float const*>(args_.tables[0].values), case_.dim, slots_ + batch * case_.ids(),
+        jagged ? offsets_.features[0].offsets : nullptr, nullptr, static_cast<int>(case_.bags()),
+        jagged ? 0 : ids_of_bag, cuembed::CombineMode::kSum, rows_, stream);
+    return cudaGetLastError();
+  }
+#endif
 
   // By which two works can be compared: equal if all rows are.
   std::string digest() const {
@@ -327,12 +338,10 @@ class Lookups {
 
   Case case_;
   LookupArgs args_{};
+  OffsetsArgs offsets_;
   Key* ids_;
   int32_t* slots_;
   float* rows_;
-  int32_t* lengths_;
-  int32_t* offsets_;
-  uint32_t* malformed_;
   char* scratch_;
 };
 
@@ -345,9 +354,7 @@ bool is_wanted(std::string const& list, std::string const& name) {
 int main(int argc, char** argv) {
   auto const builds = builds_of(argc > 1 ? argv[1] : "");
   std::string const wanted = argc > 2 ? argv[2] : "";
-  if (auto const* const bytes = std::getenv("FETCH_BYTES")) {
-    check(cudaDeviceSetLimit(cudaLimitMaxL2FetchGranularity, std::atoi(bytes)));
-  }
+  auto const once = argc > 3 && std::string(argv[3]) == "once";
   cudaStream_t stream;
   check(cudaStreamCreate(&stream));
   for (auto const& shape : kShapes) {
@@ -357,7 +364,7 @@ int main(int argc, char** argv) {
       if (jagged && !shape.table.pooled) continue;
       for (auto const uniform : {false, true}) {
         std::printf("%s%s", shape.name, jagged ? " jagged" : "");
-        lookups.run(builds, uniform, jagged, argc > 3, stream);
+        lookups.run(builds, uniform, jagged, once, stream);
       }
     }
   }

@@ -28,10 +28,12 @@ __device__ __forceinline__ int64_t partial_row(int64_t start, int64_t index, int
 }
 
 struct LongRuns {
-  uint64_t* arrived;  // [num_rows] zeros
+  uint64_t* arrived;  // [num_rows + 1] zeros; the last one is for whatever else begins as zero
   float* partial;     // [num_rows, stride]
   uint32_t num_rows;
   int32_t stride;  // a multiple of 4
+
+  uint64_t* spare() const { return arrived + num_rows; }
 };
 
 // Holds the scratch rows of one run, `step` pieces apart. num_pieces: of the run, or more if its
@@ -231,7 +233,7 @@ LongRuns take_long_runs(Args const& args, Scratch& scratch) {
   }
   auto const rows = with_block_shape(
       items, stride, [&](auto shape) { return num_partial_rows(items, decltype(shape)::piece); });
-  return {scratch.take<uint64_t>(rows), scratch.take<float>(rows * stride),
+  return {scratch.take<uint64_t>(rows + 1), scratch.take<float>(rows * stride),
           static_cast<uint32_t>(rows), stride};
 }
 

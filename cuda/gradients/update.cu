@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/optimizer.h"
+#include "cuda/gradients/large_gradients.cuh"
 #include "cuda/gradients/order.cuh"
 #include "cuda/gradients/sums.cuh"
 #include "cuda/gradients/update_rows.cuh"
@@ -74,6 +75,14 @@ int rounding_tables(UpdateArgs const& args) {
                     [](TableRef const& table) { return table.rounds_stochastically != 0; }));
 }
 
+// Whether gradients are read once more, so that rows of many columns need not be summed twice. A
+// small batch has little to sum, and an optimizer that needs squares sums all columns first.
+bool looks_for_large(UpdateArgs const& args, LongRuns const& long_runs) {
+  auto const needs_squares = [](OptimizerKind kind) { return is_rowwise(kind); };
+  return skips_any(args) && long_runs.stride > kColumnsOfWarp && total_ids(args) > kSmallBatch &&
+         std::none_of(args.optimizers, args.optimizers + args.num_tables, needs_squares);
+}
+
 template <class Formats, int kKind, bool kRounds, class SortKey>
 cudaError_t launch_kind(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
                         SortedGradients<SortKey> const& sorted, cudaStream_t stream) {
@@ -83,7 +92,9 @@ cudaError_t launch_kind(UpdateArgs const& args, UpdateScratch<SortKey> const& sc
           sorted,
           scratch.long_runs,
           true,
-          {scratch.optimizers, skips_any(args), scratch.seeds}},
+          {scratch.optimizers, skips_any(args),
+           looks_for_large(args, scratch.long_runs) ? scratch.long_runs.spare() : nullptr,
+           scratch.seeds}},
       stream);
 }
 
@@ -150,11 +161,14 @@ cudaError_t run(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
                 cudaStream_t stream) {
   BeginUpdate begin{args.hyper, args.stamps, {}, scratch.optimizers, scratch.seeds};
   std::copy_n(args.optimizers, args.num_tables, begin.kinds);
-  auto const zeros = Zeros{scratch.long_runs.arrived, scratch.long_runs.num_rows};
+  auto const zeros = Zeros{scratch.long_runs.arrived, scratch.long_runs.num_rows + 1};
   SortedGradients<SortKey> sorted;
   DYNEMB_CUDA_TRY(
       order_gradients<Size>(args, scratch.view, begin, scratch.order, zeros, &sorted, stream));
   if (scratch.order.num_items == 0) return cudaSuccess;
+  if (looks_for_large(args, scratch.long_runs)) {
+    DYNEMB_CUDA_TRY(find_large_gradients(args, scratch.view, scratch.long_runs.spare(), stream));
+  }
   return launch_update(args, scratch, sorted, stream);
 }
 

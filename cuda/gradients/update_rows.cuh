@@ -57,7 +57,8 @@ struct UpdateRows {
   static constexpr bool kTakesOrders = false;
 
   Optimizer const* optimizers;
-  bool checks_long_rows;      // some table skips rows that are not finite
+  bool checks_long_rows;      // some table skips rows that are not finite,
+  uint64_t const* is_large;   // and this is not 0, or null: their sums are looked at
   RoundingSeed const* seeds;  // of the tables; read if kRounds
 
   __device__ __forceinline__ OptimizerKind kind_of(int32_t table_index) const {
@@ -140,7 +141,8 @@ struct UpdateRows {
   }
 
   __device__ __forceinline__ bool looks_ahead() const {
-    return any_needs_squares() || checks_long_rows;
+    if (any_needs_squares()) return true;
+    return checks_long_rows && (is_large == nullptr || *is_large != 0);
   }
 
   // Seldom called: the table is not read where a sum is finite.

@@ -27,6 +27,10 @@ struct Vectors {
 
 using FloatVectors = Vectors<ValueType::kFloat32>;
 
+// The same where a row is no whole number of 16-byte words: a lane takes four columns at a time.
+template <ValueType kType>
+struct QuadVectors : Vectors<kType> {};
+
 // The formats of all tables and of all rows given or returned in a call, if they are known when a
 // kernel is compiled.
 struct AnyFormats {
@@ -45,6 +49,15 @@ struct KnownFormats {
 using FloatFormats = KnownFormats<ValueType::kFloat32, ValueType::kFloat32>;
 using HalfFormats = KnownFormats<ValueType::kBFloat16, ValueType::kBFloat16>;
 using MixedFormats = KnownFormats<ValueType::kBFloat16, ValueType::kFloat32>;
+
+// Rows of bfloat16 of any width that vectors of four can move.
+template <ValueType kRow>
+struct HalfQuadFormats {
+  static constexpr bool kKnown = true;
+  static constexpr bool kPacked = false;
+  using Stored = QuadVectors<ValueType::kBFloat16>;
+  using Row = QuadVectors<kRow>;
+};
 
 struct RawQuad {
   uint32_t word[4];

@@ -18,6 +18,10 @@ cudaError_t find(FindArgs const& args, void* /*scratch*/, cudaStream_t stream) {
     if (is_plain<FloatFormats>(args)) return launch_bag_stream<FloatFormats, Size>(args, stream);
     if (is_plain<HalfFormats>(args)) return launch_bag_stream<HalfFormats, Size>(args, stream);
     if (is_plain<MixedFormats>(args)) return launch_bag_stream<MixedFormats, Size>(args, stream);
+    using HalfQuads = HalfQuadFormats<ValueType::kBFloat16>;
+    if (is_plain<HalfQuads>(args)) return launch_bag_stream<HalfQuads, Size>(args, stream);
+    using MixedQuads = HalfQuadFormats<ValueType::kFloat32>;
+    if (is_plain<MixedQuads>(args)) return launch_bag_stream<MixedQuads, Size>(args, stream);
     return launch_rows<Size>(args, {}, {}, FindIds{}, stream);
   });
 }

@@ -164,7 +164,8 @@ cudaError_t launch_rows(LookupArgs const& args, RowsCall<Size, Ids> const& p, in
 
 inline int32_t pooled_quads(TableRef const& table) {
   constexpr auto kHalf = ValueType::kBFloat16;
-  return table.value_type == kHalf ? kPooledQuads<Vectors<kHalf>> : 1;
+  constexpr auto kQuads = kPooledQuads<Vectors<kHalf>>;
+  return table.value_type == kHalf && table.dim % (4 * kQuads) == 0 ? kQuads : 1;
 }
 
 // Returns the blocks of the kernel. quads_of(table): quads of a lane that pools.
@@ -190,6 +191,23 @@ int64_t fill_rows_call(LookupArgs const& args, CallView const& view,
   return blocks;
 }
 
+// Bags of rows of which some are no whole words; without bags the formats before this fit.
+template <class Size, class Ids>
+cudaError_t launch_pooled_quads(LookupArgs const& args, RowsCall<Size, Ids> const& p,
+                                int64_t blocks, cudaStream_t stream) {
+  auto const put = [&](auto formats) {
+    return launch(rows_kernel<decltype(formats), true, Size, Ids>, blocks, stream, p, 0,
+                  Ids::kBlock);
+  };
+  if (has_formats<HalfQuadFormats<ValueType::kBFloat16>>(args)) {
+    return put(HalfQuadFormats<ValueType::kBFloat16>{});
+  }
+  if (has_formats<HalfQuadFormats<ValueType::kFloat32>>(args)) {
+    return put(HalfQuadFormats<ValueType::kFloat32>{});
+  }
+  return put(AnyFormats{});
+}
+
 template <class Size, class Ids>
 cudaError_t launch_rows(LookupArgs const& args, CallView const& view,
                         typename Ids::Begin const& begin, Ids const& ids, cudaStream_t stream) {
@@ -199,6 +217,7 @@ cudaError_t launch_rows(LookupArgs const& args, CallView const& view,
   if (has_formats<FloatFormats>(args)) return launch_rows<FloatFormats>(args, p, blocks, stream);
   if (has_formats<HalfFormats>(args)) return launch_rows<HalfFormats>(args, p, blocks, stream);
   if (has_formats<MixedFormats>(args)) return launch_rows<MixedFormats>(args, p, blocks, stream);
+  if (pools_any(args)) return launch_pooled_quads(args, p, blocks, stream);
   return launch_rows<AnyFormats>(args, p, blocks, stream);
 }
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb._src.ops.offsets import offsets_of
+from jax_dynemb._src.ops.offsets import offsets_of, offsets_of_each
 
 BIG = 2**31 - 1
 # Lengths, and how many ids there are.
@@ -55,6 +55,33 @@ def test_offsets_of_many_bags(platform, dtype, bags):
     offsets, malformed = offsets_of(jnp.asarray(lengths), capacity)
     truth = expected(lengths.tolist(), capacity)
     assert (offsets.tolist(), int(malformed[0])) == (truth[0], truth[1])
+
+
+@pytest.mark.parametrize("features", [0, 1, 2, 40, 300])
+def test_offsets_of_each(platform, features):
+    rng = np.random.default_rng(features)
+    bags = rng.integers(0, 3000, features)
+    given = [(rng.integers(-1, 6, n).astype(np.int32), int(2 * n)) for n in bags]
+    made = offsets_of_each([(jnp.asarray(lengths), n) for lengths, n in given])
+    assert len(made) == features
+    for (lengths, capacity), (offsets, malformed) in zip(given, made, strict=True):
+        truth = expected(lengths.tolist(), capacity)
+        assert (offsets.tolist(), int(malformed[0])) == (truth[0], truth[1])
+
+
+def test_lengths_of_all_features_are_one_call():
+    tables = [
+        jde.TableConfig(
+            name=name, dim=8, capacity=512, pooling=pooling, feature_names=[name, f"{name}2"]
+        )
+        for name, pooling in (("sum", "sum"), ("mean", "mean"), ("rows", None))
+    ]
+    coll = jde.Tables(tables)
+    bags = jde.Jagged(jde.ids(np.arange(8)), jnp.array([3, 0, 2, 1], jnp.int32))
+    ids = {f: bags for table in tables for f in table.feature_names}
+    for call in (coll.lookup, coll.find):
+        text = jax.jit(call).lower(coll.init(0), ids).as_text()
+        assert text.count("@dynemb_offsets") == 1
 
 
 @pytest.mark.parametrize("pooling", ["sum", "mean", None])

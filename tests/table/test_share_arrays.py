@@ -259,7 +259,11 @@ def test_a_step_is_in_place_with_one_call_of_each_operation(platform, optimizer)
     assert_in_place(step, coll.init(0), ids)
     text = step.lower(coll.init(0), ids).compile().as_text()
     targets = re.findall(r'custom_call_target="(dynemb_\w+)"', text)
-    assert sorted(targets) == ["dynemb_lookup", "dynemb_offsets", "dynemb_update"]
+    assert sorted(targets) == [
+        "dynemb_lookup",
+        "dynemb_offsets_of_features",
+        "dynemb_update",
+    ]
     some = {"sums": ids["sums"]}
     assert_in_place(jax.jit(coll.erase, donate_argnums=0), coll.init(0), some)
     rows = {"sums": jnp.zeros((20, 3, 4))}
