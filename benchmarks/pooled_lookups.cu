@@ -57,6 +57,10 @@ Shape const kShapes[] = {
     {"48x10", {1, 4'000'000, 48, 65'536, 10, true}},
     {"300x5", {1, 4'000'000, 300, 32'768, 5, true}},
     {"8x20", {1, 4'000'000, 8, 65'536, 20, true}},
+    {"w20", {1, 1'000'000, 20, 32'768, 10, true}},
+    {"w48", {1, 1'000'000, 48, 32'768, 10, true}},
+    {"w100", {1, 1'000'000, 100, 32'768, 10, true}},
+    {"w300", {1, 1'000'000, 300, 32'768, 10, true}},
     {"128", {1, 10'000'000, 128, 1'048'576, 1, false}},
     {"32", {1, 10'000'000, 32, 1'048'576, 1, false}},
 };
@@ -113,14 +117,20 @@ __global__ void fill_rows(float* rows, int64_t count) {
   }
 }
 
-// Neighbours share twice the mean.
+// Most are short, some are empty and a few are long; all ids belong to a bag.
 std::vector<int32_t> draw_lengths(Case const& c) {
   std::mt19937_64 random(7);
+  std::exponential_distribution<double> share(1.0);
+  std::vector<double> up_to;
+  for (int64_t bag = 0; bag < c.batch; ++bag) {
+    up_to.push_back((up_to.empty() ? 0.0 : up_to.back()) + share(random));
+  }
   std::vector<int32_t> lengths;
-  for (int64_t bag = 0; bag < c.batch; bag += 2) {
-    auto const length = static_cast<int32_t>(random() % static_cast<uint64_t>(2 * c.bag + 1));
-    lengths.push_back(length);
-    lengths.push_back(static_cast<int32_t>(2 * c.bag) - length);
+  int64_t begin = 0;
+  for (auto const sum : up_to) {
+    auto const end = static_cast<int64_t>(sum / up_to.back() * static_cast<double>(c.ids()));
+    lengths.push_back(static_cast<int32_t>(end - begin));
+    begin = end;
   }
   return lengths;
 }

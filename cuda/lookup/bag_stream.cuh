@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/lookup/bag_stream.cuh: a serving lookup of nothing but plain bags of wide rows.
+// cuda/lookup/bag_stream.cuh: a serving lookup of nothing but plain bags, of wide rows or jagged.
 //
 // A warp probes the ids of its bags and then sums their rows as one stream: the next rows are on
 // their way while a bag ends. Calls that are not plain (is_plain) take BagPooler, whose loop waits
@@ -17,25 +17,35 @@
 
 namespace dynemb::cuda {
 
-constexpr int kStreamRows = 8;    // in flight
 constexpr int kStreamBlock = 64;  // a block of one warp would allow no more of them at once
 
+// kTiled: rows take less than a warp. Each tile has a stream then, of about as many ids as others.
+// So a warp has more bags: with one for each tile, all would wait for the longest.
+template <bool kTiled>
+struct StreamShape {
+  static constexpr int kRows = kTiled ? 6 : 8;  // in flight
+  static constexpr int kSlots = kTiled ? 512 : kCachedSlots;
+  static constexpr int kBags = kCachedSlots;
+};
+
+template <bool kTiled>
 struct StreamCache {
-  int32_t slots[kCachedSlots];
+  int32_t slots[StreamShape<kTiled>::kSlots];
   int32_t begins[kCachedSlots + 2];  // of bags among the ids of the warp, and the end of the last
   float factors[kCachedSlots];       // of bags (kMean only)
 };
 
-template <class In, class Out>
+template <class In, class Out, bool kTiled>
 struct BagStream {
   static constexpr int kQuads = kQuadsOfWord<In>;
+  static constexpr int kStreamRows = StreamShape<kTiled>::kRows;
   static constexpr int kColumns = 4 * kQuads;  // of a lane
 
   In in;
   Out out;
   TableRef const& table;
   FeatureRef const& feature;
-  StreamCache& cache;
+  StreamCache<kTiled>& cache;
   int32_t first_bag;
   int32_t bags;
 
@@ -102,26 +112,29 @@ struct BagStream {
     for (auto& quad : sum) quad = {};
   }
 
-  // The columns of a lane from `column` on.
+  // The columns of a lane from `column` on, in the bags from `bag` to `last_bag`.
   template <bool kMean>
-  __device__ __forceinline__ void sum_columns(int32_t const* slots, int32_t column) const {
+  __device__ __forceinline__ void sum_columns(int32_t const* slots, int32_t column, int32_t bag,
+                                              int32_t last_bag) const {
     auto const dim = table.dim;
     auto const from_bytes = stored_row_bytes(in, dim);
     auto const to_bytes = static_cast<uint32_t>(dim * element_bytes(out));
     auto const* const from = stored_column(in, table.values, column);
     auto* const to = nth_row(element_pointer(out, feature.rows, column),
                              static_cast<uint32_t>(first_bag), to_bytes);
-    auto const count = cache.begins[bags];
-    int32_t bag = 0, index = 0, end = cache.begins[1];
+    auto const count = cache.begins[last_bag];
+    auto index = cache.begins[bag], end = cache.begins[bag + 1];
     RawQuad word[kStreamRows];
 #pragma unroll
-    for (int r = 0; r < kStreamRows; ++r) word[r] = load(slots, r, count, from, from_bytes);
+    for (int r = 0; r < kStreamRows; ++r) {
+      word[r] = load(slots, index + r, count, from, from_bytes);
+    }
     float4 sum[kQuads] = {};
 #pragma unroll 1
-    while (bag < bags) {
+    while (bag < last_bag) {
 #pragma unroll
       for (int r = 0; r < kStreamRows; ++r) {
-        while (index == end && bag < bags) {
+        while (index == end && bag < last_bag) {
           finish<kMean>(bag, to, to_bytes, sum);
           end = cache.begins[++bag + 1];
         }
@@ -133,22 +146,49 @@ struct BagStream {
     }
   }
 
-  __device__ __forceinline__ void sum(int32_t const* slots) const {
-    auto const mean = feature.pooling == Pooling::kMean;
-    if (mean) find_factors(slots);
-    for (auto column = lane_id() * kColumns; column < table.dim; column += 32 * kColumns) {
-      if (mean) {
-        sum_columns<true>(slots, column);
+  // The first bag of a tile: the first one that begins in its share of the ids.
+  __device__ __forceinline__ int32_t first_bag_of(int32_t tile, int32_t tiles) const {
+    auto const share = int64_t{cache.begins[bags]} * tile;
+    int32_t low = 0, high = bags;
+    while (low < high) {
+      auto const middle = (low + high) / 2;
+      if (int64_t{cache.begins[middle]} * tiles < share) {
+        low = middle + 1;
       } else {
-        sum_columns<false>(slots, column);
+        high = middle;
       }
+    }
+    return low;
+  }
+
+  template <bool kMean>
+  __device__ __forceinline__ void sum_of_tile(int32_t const* slots) const {
+    auto column = lane_id() * kColumns, from = 0, to = bags;
+    if constexpr (kTiled) {
+      auto const tile = RowTile::of_row(table.dim / kQuads);
+      column = tile.rank * kColumns;
+      from = first_bag_of(tile.index, tile.per_warp);
+      if (tile.index + 1 < tile.per_warp) to = first_bag_of(tile.index + 1, tile.per_warp);
+      if (from == to) return;
+    }
+    for (; column < table.dim; column += 32 * kColumns) {
+      sum_columns<kMean>(slots, column, from, to);
+    }
+  }
+
+  __device__ __forceinline__ void sum(int32_t const* slots) const {
+    if (feature.pooling == Pooling::kMean) {
+      find_factors(slots);
+      sum_of_tile<true>(slots);
+    } else {
+      sum_of_tile<false>(slots);
     }
   }
 
   __device__ __forceinline__ void run() const {
     auto const first = begin_of(first_bag);
     auto const last = max(first, begin_of(first_bag + bags));
-    auto const cached = last - first <= kCachedSlots;
+    auto const cached = last - first <= StreamShape<kTiled>::kSlots;
     load_begins(first, last);
     probe(first, last, cached);
     if (cached) {
@@ -174,11 +214,11 @@ struct BagStream {
   }
 };
 
-template <class Formats, class Size>
+template <class Formats, bool kTiled, class Size>
 __global__ void __launch_bounds__(kStreamBlock, 32 * 32 / kStreamBlock)
     bag_stream_kernel(__grid_constant__ CallArgs<Size> const call) {
   constexpr int kWarps = kStreamBlock / 32;
-  __shared__ StreamCache caches[kWarps];
+  __shared__ StreamCache<kTiled> caches[kWarps];
   auto const f = feature_of_block(call, blockIdx.x);
   auto const& feature = call.features[f];
   auto const warp_in_block = static_cast<int32_t>(threadIdx.x / 32);
@@ -187,7 +227,7 @@ __global__ void __launch_bounds__(kStreamBlock, 32 * 32 / kStreamBlock)
   auto const warp = block * kWarps + warp_in_block;
   auto const first_bag = warp * call.items_per_warp[f];
   auto const bags = min(call.items_per_warp[f], static_cast<int32_t>(feature.num_bags) - first_bag);
-  auto const stream = BagStream<typename Formats::Stored, typename Formats::Row>{
+  auto const stream = BagStream<typename Formats::Stored, typename Formats::Row, kTiled>{
       {}, {}, call.tables[feature.table], feature, caches[warp_in_block], first_bag, bags};
   if (bags > 0) stream.run();
   if (feature.bag_size == 0) stream.probe_after_bags(warp, blocks * kWarps);
@@ -199,20 +239,42 @@ inline bool is_zero(Initializer const& initializer) {
   return initializer.kind == InitializerKind::kConstant && initializer.parameter[0] == 0.0f;
 }
 
-// Whether a call has nothing but bags whose rows have these formats and take all lanes of a warp,
-// without weights, one after the other, of tables where an id without a row adds nothing.
-template <class Formats>
-bool is_plain(FindArgs const& args) {
+// Below so many lanes a row, a warp would need more bags than it has room for.
+constexpr int kFewestLanesOfTile = 8;
+
+// Whether a call has nothing but bags whose rows have these formats; without weights, one after the
+// other, of tables where an id without a row adds nothing. Rows take a warp; with kTiled some may
+// take less, and all bags differ in length.
+template <class Formats, bool kTiled>
+bool is_plain_of(FindArgs const& args) {
   constexpr auto kQuads = kQuadsOfWord<typename Formats::Stored>;
   if (!has_formats<Formats>(args)) return false;
   return std::all_of(args.features, args.features + args.num_features, [&](auto const& feature) {
     auto const& table = args.tables[feature.table];
+    auto const lanes = lanes_of_row(table.dim / kQuads);
     return pools(feature) && feature.weights == nullptr && feature.places.group == 0 &&
-           is_zero(table.eval_initializer) && lanes_of_row(table.dim / kQuads) == 32;
+           is_zero(table.eval_initializer) &&
+           (kTiled ? feature.bag_size == 0 && lanes >= kFewestLanesOfTile : lanes == 32);
   });
 }
 
-template <class Formats, class Size>
+template <class Formats>
+bool is_plain(FindArgs const& args) {
+  return is_plain_of<Formats, false>(args) || is_plain_of<Formats, true>(args);
+}
+
+// Bags of a warp whose rows take less than that: some for each tile.
+inline int32_t tiled_bags_per_warp(FeatureRef const& feature, TableRef const& table,
+                                   int32_t quads) {
+  auto const tiles = 32 / lanes_of_row(table.dim / quads);
+  auto const ids_of_bag =
+      std::max<int64_t>(1, feature.num_ids / std::max<int64_t>(1, feature.num_bags));
+  auto const fitting = StreamShape<true>::kSlots * 3 / 4 / ids_of_bag;
+  auto const wanted = std::min<int64_t>(2 * tiles, fitting);
+  return static_cast<int32_t>(std::clamp<int64_t>(wanted, tiles, StreamShape<true>::kBags));
+}
+
+template <class Formats, bool kTiled, class Size>
 cudaError_t launch_bag_stream(FindArgs const& args, cudaStream_t stream) {
   auto const many = total_ids(args) >= kManyIds;
   auto const cut = [&](FeatureRef const& feature) -> Cut {
@@ -221,12 +283,21 @@ cudaError_t launch_bag_stream(FindArgs const& args, cudaStream_t stream) {
     // At least one warp where there are ids after the last bag.
     auto const least = feature.num_ids > 0 ? int64_t{1} : int64_t{0};
     return {std::max(feature.num_bags, least),
-            bags_per_warp<FindIds>(feature, table, kQuads, many)};
+            kTiled ? tiled_bags_per_warp(feature, table, kQuads)
+                   : bags_per_warp<FindIds>(feature, table, kQuads, many)};
   };
   CallArgs<Size> call;
   auto const blocks = fill_call<Size>(args, cut, &call, kStreamBlock / 32);
   if (blocks == 0) return cudaSuccess;
-  return launch(bag_stream_kernel<Formats, Size>, blocks, stream, call, 0, kStreamBlock);
+  return launch(bag_stream_kernel<Formats, kTiled, Size>, blocks, stream, call, 0, kStreamBlock);
+}
+
+// Only for a call that is_plain.
+template <class Formats, class Size>
+cudaError_t stream_bags(FindArgs const& args, cudaStream_t stream) {
+  auto const wide = is_plain_of<Formats, false>(args);
+  if (wide) return launch_bag_stream<Formats, false, Size>(args, stream);
+  return launch_bag_stream<Formats, true, Size>(args, stream);
 }
 
 }  // namespace dynemb::cuda

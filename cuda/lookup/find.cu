@@ -15,13 +15,13 @@ cudaError_t find(FindArgs const& args, void* /*scratch*/, cudaStream_t stream) {
   if (!is_countable(args)) return cudaErrorInvalidValue;
   return with_call_size(args.num_tables, args.num_features, [&](auto size) {
     using Size = decltype(size);
-    if (is_plain<FloatFormats>(args)) return launch_bag_stream<FloatFormats, Size>(args, stream);
-    if (is_plain<HalfFormats>(args)) return launch_bag_stream<HalfFormats, Size>(args, stream);
-    if (is_plain<MixedFormats>(args)) return launch_bag_stream<MixedFormats, Size>(args, stream);
+    if (is_plain<FloatFormats>(args)) return stream_bags<FloatFormats, Size>(args, stream);
+    if (is_plain<HalfFormats>(args)) return stream_bags<HalfFormats, Size>(args, stream);
+    if (is_plain<MixedFormats>(args)) return stream_bags<MixedFormats, Size>(args, stream);
     using HalfQuads = HalfQuadFormats<ValueType::kBFloat16>;
-    if (is_plain<HalfQuads>(args)) return launch_bag_stream<HalfQuads, Size>(args, stream);
+    if (is_plain<HalfQuads>(args)) return stream_bags<HalfQuads, Size>(args, stream);
     using MixedQuads = HalfQuadFormats<ValueType::kFloat32>;
-    if (is_plain<MixedQuads>(args)) return launch_bag_stream<MixedQuads, Size>(args, stream);
+    if (is_plain<MixedQuads>(args)) return stream_bags<MixedQuads, Size>(args, stream);
     return launch_rows<Size>(args, {}, {}, FindIds{}, stream);
   });
 }

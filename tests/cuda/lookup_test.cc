@@ -320,6 +320,7 @@ int main() {
       {{Pooling::kSum, 20, 15, Bags::kJagged}, {Pooling::kMean, 9, 20, Bags::kJagged}},
       {{Pooling::kSum, 5, 20, Bags::kEqual, true}, {Pooling::kMean, 9, 20, Bags::kJagged, true}},
       {{Pooling::kSum, 90, 7, Bags::kJagged}, {Pooling::kMean, 2, 70, Bags::kJagged}},
+      {{Pooling::kMean, 400, 9, Bags::kJagged}, {Pooling::kSum, 400, 5, Bags::kJagged}},
   };
   for (auto const& specs : calls) {
     for (auto const types : {Types{kFloat, kFloat}, {kHalf, kHalf}, {kHalf, kFloat}}) {

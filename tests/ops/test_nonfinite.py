@@ -18,9 +18,9 @@ OPTIMIZERS = {
 }
 
 
-def table(optimizer, dim=8, **options):
+def table(optimizer, dim=8, capacity=1000, **options):
     return jde.TableConfig(
-        name="t", dim=dim, capacity=1000, optimizer=optimizer, **options
+        name="t", dim=dim, capacity=capacity, optimizer=optimizer, **options
     )
 
 
@@ -65,6 +65,47 @@ def test_a_popular_row(platform, name):
     after = export(twins.coll, twins.state, "t")
     np.testing.assert_array_equal(after[1].values, before[1].values)
     assert not np.array_equal(after[2].values, before[2].values)
+
+
+BIG = 3e38
+# What bags 5 and 6, of the same ids, get in one column; and whether their rows change.
+OF_TWO_BAGS = {
+    "small": ((1.0, 2.0), 1.0, True),
+    "nan": ((np.nan, 1.0), 1.0, False),
+    "minus infinity": ((1.0, -np.inf), 1.0, False),
+    "large": ((1e30, 2e30), 1.0, True),
+    "overflowing sum": ((BIG, BIG), 1.0, False),
+    "overflowing weight": ((1e10, 1.0), BIG, False),
+    "large weight": ((1e-30, 1e-30), 1e35, True),
+}
+
+
+@pytest.mark.parametrize("column", [0, 135])
+@pytest.mark.parametrize("case", OF_TWO_BAGS)
+def test_wide_rows_of_a_large_batch(platform, case, column):
+    """More than 2^18 ids: a GPU then looks at gradients before it sums wide rows."""
+    (first, second), weight, changes = OF_TWO_BAGS[case]
+    rng = np.random.default_rng(0)
+    ids = rng.integers(100, 2000, (4200, 64))
+    ids[5] = ids[6] = np.arange(64)
+    d = rng.normal(size=(4200, 136)).astype(np.float32)
+    d[5, column], d[6, column] = first, second
+    weights = np.ones(ids.shape, np.float32)
+    weights[5] = weights[6] = weight
+    coll = jde.Tables([table(jde.optim.sgd(0.5), 136, capacity=4096, pooling="sum")])
+    given = {"t": jde.ids(ids)}, {"t": jnp.asarray(weights)}
+    _, residual, state = coll.lookup(coll.init(0), *given)
+    before = export(coll, state, "t")
+    state = coll.apply_gradients(state, residual, {"t": jnp.asarray(d)})
+    after = export(coll, state, "t")
+    of_bags = np.zeros((2000, 4200))
+    np.add.at(of_bags, (ids, np.arange(4200)[:, None]), weights)
+    sums = of_bags @ np.nan_to_num(d.astype(np.float64))
+    for key in after:
+        change = after[key].values.astype(np.float64) - before[key].values
+        truth = -0.5 * sums[key] if changes or key >= 64 else np.zeros(136)
+        np.testing.assert_allclose(change, truth, rtol=1e-4, atol=1e-3)
+    assert coll.stats(state)["t/nonfinite"] == (0 if changes else 64)
 
 
 def test_propagate_gives_the_gradient_to_the_optimizer(platform):
