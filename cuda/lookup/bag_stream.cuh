@@ -134,7 +134,7 @@ struct BagStream {
     while (bag < last_bag) {
 #pragma unroll
       for (int r = 0; r < kStreamRows; ++r) {
-        while (index == end && bag < last_bag) {
+        while (index >= end && bag < last_bag) {  // also if offsets fall
           finish<kMean>(bag, to, to_bytes, sum);
           end = cache.begins[++bag + 1];
         }
@@ -169,7 +169,7 @@ struct BagStream {
       column = tile.rank * kColumns;
       from = first_bag_of(tile.index, tile.per_warp);
       if (tile.index + 1 < tile.per_warp) to = first_bag_of(tile.index + 1, tile.per_warp);
-      if (from == to) return;
+      if (from >= to) return;
     }
     for (; column < table.dim; column += 32 * kColumns) {
       sum_columns<kMean>(slots, column, from, to);

@@ -177,11 +177,15 @@ OFFSETS = {
 }
 
 
+# Rows of 8, 48 and 136 columns are pooled by three kernels on a GPU.
+@pytest.mark.parametrize("dim", [8, 48, 136])
 @pytest.mark.parametrize("offsets", OFFSETS)
 @pytest.mark.parametrize("pooling", ["sum", "mean"])
 @pytest.mark.parametrize("n", [12, 700])
-def test_kernels_stay_within_arrays_whatever_the_offsets(platform, offsets, pooling, n):
-    coll, _, state = make(pooling=pooling)
+def test_kernels_stay_within_arrays_whatever_the_offsets(
+    platform, dim, offsets, pooling, n
+):
+    coll, _, state = make(pooling=pooling, dim=dim)
     config = coll.engine.stack_of("t").local
     layout = FeatureLayout("t", "t", pooling, (n,), (n,), (5,), 0, False)
     given = FeatureInput(
@@ -190,11 +194,11 @@ def test_kernels_stay_within_arrays_whatever_the_offsets(platform, offsets, pool
     scores = jnp.zeros((1, 2), jnp.uint32)
     (found,), _ = find([config], state, [(layout, given)])
     (looked,), state, _ = lookup([config], state, [(layout, given)], scores)
-    assert found["rows"].shape == looked["rows"].shape == (5, 8)
+    assert found["rows"].shape == looked["rows"].shape == (5, dim)
     # Slots of ids in no bag may not have been written: all that counts is what they do.
     gradient = FeatureGradient(
         layout,
-        jnp.ones((5, 8)),
+        jnp.ones((5, dim)),
         given.ids,
         looked["slots"],
         given.offsets,
@@ -206,7 +210,7 @@ def test_kernels_stay_within_arrays_whatever_the_offsets(platform, offsets, pool
     sums, _ = reduce([config], state, [gradient], False)
     assert np.asarray(sums["t"][0]).max() < config.num_slots
     assert np.isfinite(
-        np.asarray(sum_bags(config, jnp.ones((n, 8)), given.offsets))
+        np.asarray(sum_bags(config, jnp.ones((n, dim)), given.offsets))
     ).all()
 
 
