@@ -72,7 +72,11 @@ def test_offsets_of_each(platform, features):
 def test_lengths_of_all_features_are_one_call():
     tables = [
         jde.TableConfig(
-            name=name, dim=8, capacity=512, pooling=pooling, feature_names=[name, f"{name}2"]
+            name=name,
+            dim=8,
+            capacity=512,
+            pooling=pooling,
+            feature_names=[name, f"{name}2"],
         )
         for name, pooling in (("sum", "sum"), ("mean", "mean"), ("rows", None))
     ]

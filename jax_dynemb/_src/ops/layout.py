@@ -128,7 +128,7 @@ def slots_only(
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """What a user passes of one feature."""
+    """Holds what a user passes of one feature."""
 
     config: IdsTable
     feature: str

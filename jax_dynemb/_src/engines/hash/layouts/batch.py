@@ -58,10 +58,12 @@ class BatchLayout:
             Given(config, name, mine.ids, _numbers(mine, weights.get(name)))
             for (name, config), mine in zip(self.configs, local, strict=True)
         ]
-        prepared = zip(self.configs, local, prepare_each(given), strict=True)
+        prepared = prepare_each(given)
         return [
-            self._own_input(config, *of_feature, own)
-            for (_, config), *of_feature in prepared
+            self._own_input(config, mine, each, own)
+            for (_, config), mine, each in zip(
+                self.configs, local, prepared, strict=True
+            )
         ]
 
     def _local_ids(self, ids: Mapping[str, Any]) -> list[LocalIds]:
