@@ -25,14 +25,15 @@ template <bool kTiled>
 struct StreamShape {
   static constexpr int kRows = kTiled ? 6 : 8;  // in flight
   static constexpr int kSlots = kTiled ? 512 : kCachedSlots;
-  static constexpr int kBags = kCachedSlots;
 };
+
+constexpr int kMostBags = kCachedSlots;  // of a warp: bags_per_warp gives no more
 
 template <bool kTiled>
 struct StreamCache {
   int32_t slots[StreamShape<kTiled>::kSlots];
-  int32_t begins[kCachedSlots + 2];  // of bags among the ids of the warp, and the end of the last
-  float factors[kCachedSlots];       // of bags (kMean only)
+  int32_t begins[kMostBags + 2];  // of bags among the ids of the warp, and the end of the last
+  float factors[kMostBags];       // of bags (kMean only)
 };
 
 template <class In, class Out, bool kTiled>
@@ -205,11 +206,11 @@ struct BagStream {
   }
 
   // Positions after the last bag, shared out among the warps: they get a slot, and no row.
-  __device__ __forceinline__ void probe_after_bags(int32_t warp, int32_t num_warps) const {
-    auto const last = static_cast<int32_t>(feature.num_ids);
-    for (auto base = begin_of(static_cast<int32_t>(feature.num_bags)) + warp * 32; base < last;
-         base += num_warps * 32) {
-      probe(base, min(base + 32, last), false);
+  __device__ __forceinline__ void probe_after_bags(int64_t warp, int64_t num_warps) const {
+    auto const after = begin_of(static_cast<int32_t>(feature.num_bags));
+    for (auto base = after + warp * 32; base < feature.num_ids; base += num_warps * 32) {
+      auto const last = min(base + 32, feature.num_ids);
+      probe(static_cast<int32_t>(base), static_cast<int32_t>(last), false);
     }
   }
 };
@@ -230,7 +231,7 @@ __global__ void __launch_bounds__(kStreamBlock, 32 * 32 / kStreamBlock)
   auto const stream = BagStream<typename Formats::Stored, typename Formats::Row, kTiled>{
       {}, {}, call.tables[feature.table], feature, caches[warp_in_block], first_bag, bags};
   if (bags > 0) stream.run();
-  if (feature.bag_size == 0) stream.probe_after_bags(warp, blocks * kWarps);
+  if (feature.bag_size == 0) stream.probe_after_bags(warp, int64_t{blocks} * kWarps);
 }
 
 // ---- host ---------------------------------------------------------------------------------------
@@ -248,14 +249,15 @@ constexpr int kFewestLanesOfTile = 8;
 template <class Formats, bool kTiled>
 bool is_plain_of(FindArgs const& args) {
   constexpr auto kQuads = kQuadsOfWord<typename Formats::Stored>;
-  if (!has_formats<Formats>(args)) return false;
-  return std::all_of(args.features, args.features + args.num_features, [&](auto const& feature) {
+  auto const is_plain_bag = [&](FeatureRef const& feature) {
     auto const& table = args.tables[feature.table];
     auto const lanes = lanes_of_row(table.dim / kQuads);
     return pools(feature) && feature.weights == nullptr && feature.places.group == 0 &&
            is_zero(table.eval_initializer) &&
            (kTiled ? feature.bag_size == 0 && lanes >= kFewestLanesOfTile : lanes == 32);
-  });
+  };
+  return std::all_of(args.features, args.features + args.num_features, is_plain_bag) &&
+         has_formats<Formats>(args);
 }
 
 template <class Formats>
@@ -271,7 +273,7 @@ inline int32_t tiled_bags_per_warp(FeatureRef const& feature, TableRef const& ta
       std::max<int64_t>(1, feature.num_ids / std::max<int64_t>(1, feature.num_bags));
   auto const fitting = StreamShape<true>::kSlots * 3 / 4 / ids_of_bag;
   auto const wanted = std::min<int64_t>(2 * tiles, fitting);
-  return static_cast<int32_t>(std::clamp<int64_t>(wanted, tiles, StreamShape<true>::kBags));
+  return static_cast<int32_t>(std::clamp<int64_t>(wanted, tiles, kMostBags));
 }
 
 template <class Formats, bool kTiled, class Size>
