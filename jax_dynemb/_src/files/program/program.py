@@ -36,6 +36,7 @@ _CUSTOM_CALLS = (
     "dynemb_find",
     "dynemb_find_packed",
     "dynemb_offsets",
+    "dynemb_offsets_of_features",
     "dynemb_pair_rows",
     "dynemb_route",
     "dynemb_sum_rows",
