@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
+from jax_dynemb._src.ops.call import Call
 from jax_dynemb._src.ops.offsets import offsets_of, offsets_of_each
 
 BIG = 2**31 - 1
@@ -67,6 +68,15 @@ def test_offsets_of_each(platform, features):
     for (lengths, capacity), (offsets, malformed) in zip(given, made, strict=True):
         truth = expected(lengths.tolist(), capacity)
         assert (offsets.tolist(), int(malformed[0])) == (truth[0], truth[1])
+
+
+def test_the_call_of_programs_that_were_exported_before(platform):
+    call = Call("offsets", (), capacity=np.int64(9))
+    call.operand(jnp.array([3, -1, 4, 5], jnp.int32))
+    call.result((5,), jnp.int32)
+    call.result((1,), jnp.uint32)
+    offsets, malformed = call.run()
+    assert (offsets.tolist(), int(malformed[0])) == ([0, 3, 3, 7, 9], 2)
 
 
 def test_lengths_of_all_features_are_one_call():

@@ -35,7 +35,6 @@ _CUSTOM_CALLS = (
     "dynemb_distinct",
     "dynemb_find",
     "dynemb_find_packed",
-    "dynemb_offsets",
     "dynemb_offsets_of_features",
     "dynemb_pair_rows",
     "dynemb_route",
