@@ -136,8 +136,8 @@ void update(UpdateArgs const& args) {
   std::vector<Optimizer> const optimizers(size_t(args.num_tables),
                                           make_optimizer(OptimizerKind::kSgd, hyper, 1));
   using Sink = UpdateRows<static_cast<int>(OptimizerKind::kSgd)>;
-  auto const call =
-      PiecesCall<SortKey, Sink>{view, sorted, runs, true, {optimizers.data(), false, nullptr}};
+  auto const call = PiecesCall<SortKey, Sink>{
+      view, sorted, runs, true, {optimizers.data(), false, nullptr, nullptr}};
   CHECK((launch_pieces<FloatFormats, FewItems>(call, nullptr)) == cudaSuccess);
 }
 

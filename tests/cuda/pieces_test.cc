@@ -318,13 +318,16 @@ void run(Scenario const& scenario, unsigned seed) {
   for (auto const& table : tables) {
     seeds.push_back(rounding_seed(table.counters.data(), kStepOfTest));
   }
+  // What cuda/gradients/large_gradients.cuh would say, or that it was not asked.
+  uint64_t const is_large = std::any_of(
+      tables.begin(), tables.end(), [](auto const& table) { return table.expected_nonfinite > 0; });
   launch_pieces<Formats, Shape>(
       PiecesCall<uint32_t, UpdateRows<kKind, kRounds>>{
           view,
           {keys.data(), items.data(), num_items, kSlotBits},
           {arrived.data(), partial.data(), static_cast<uint32_t>(rows), stride},
           true,
-          {optimizers.data(), skips, seeds.data()}},
+          {optimizers.data(), skips, scenario.rows_leave ? nullptr : &is_large, seeds.data()}},
       nullptr);
   for (auto const& table : tables) {
     CHECK(table.counters[kLostUpdates] == table.expected_lost);
