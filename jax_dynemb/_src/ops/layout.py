@@ -140,19 +140,26 @@ def prepare_each(
     features: Sequence[Given],
 ) -> list[tuple[FeatureLayout, FeatureInput]]:
     """Brings ids into the kernels' form; lengths of all features in one call."""
+    inputs, made = [], None
+    for given in features:
+        if not isinstance(given.ids, Jagged):
+            inputs.append(_prepare_array(given))
+            continue
+        if made is None:
+            made = iter(_jagged_arrays(features))
+        inputs.append(_prepare_jagged(given, *next(made)))
+    return inputs
+
+
+def _jagged_arrays(features: Sequence[Given]) -> list[tuple[jax.Array, Offsets]]:
+    """Returns the ids of each jagged feature, and where its bags begin."""
     jagged = [given for given in features if isinstance(given.ids, Jagged)]
     arrays = [_jagged_array(given) for given in jagged]
     lengths = [
         (check_lengths(x.ids.lengths, array.shape[0], x.feature), array.shape[0])
         for x, array in zip(jagged, arrays, strict=True)
     ]
-    made = iter(zip(arrays, offsets_of_each(lengths), strict=True))
-    return [
-        _prepare_jagged(given, *next(made))
-        if isinstance(given.ids, Jagged)
-        else _prepare_array(given)
-        for given in features
-    ]
+    return list(zip(arrays, offsets_of_each(lengths), strict=True))
 
 
 def prepare(
