@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // benchmarks/pooled_lookups.cu: serving lookups without JAX, beside cuEmbed's forward pass on the
-// rows and slots of the same tables. cuEmbed neither hashes nor probes. Its headers are fetched by
-// whoever builds this (github.com/NVIDIA/cuEmbed):
+// rows and slots of the same tables. cuEmbed neither hashes nor probes. CUEMBED names a checkout of
+// github.com/NVIDIA/cuEmbed; without it only our lookups are timed:
 //
 //     make cuda ARCHS=90-real CUEMBED=path/to/cuEmbed && cd build/cuda
 //     ./pooled_lookups "" 128x10,32x20

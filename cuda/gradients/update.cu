@@ -38,12 +38,26 @@ struct BeginUpdate {
   }
 };
 
+bool skips_any(UpdateArgs const& args) {
+  auto const skips = [](TableRef const& table) { return table.skips_nonfinite != 0; };
+  return std::any_of(args.tables, args.tables + args.num_tables, skips);
+}
+
+// Whether gradients are read once more, so that rows of many columns need not be summed twice. A
+// small batch has little to sum, and an optimizer that needs squares sums all columns first.
+bool looks_for_large(UpdateArgs const& args, LongRuns const& long_runs) {
+  auto const needs_squares = [](OptimizerKind kind) { return is_rowwise(kind); };
+  return skips_any(args) && long_runs.stride > kColumnsOfWarp && total_ids(args) > kSmallBatch &&
+         std::none_of(args.optimizers, args.optimizers + args.num_tables, needs_squares);
+}
+
 template <class SortKey>
 struct UpdateScratch {
   CallView view;
   Optimizer* optimizers;
   RoundingSeed* seeds;
   LongRuns long_runs;
+  uint64_t* is_large;  // of cuda/gradients/large_gradients.cuh; null where it is not asked
   GradientOrder<SortKey> order;
 
   UpdateScratch(UpdateArgs const& args, Scratch& scratch)
@@ -51,6 +65,7 @@ struct UpdateScratch {
         optimizers(scratch.take<Optimizer>(args.num_tables)),
         seeds(scratch.take<RoundingSeed>(args.num_tables)),
         long_runs(take_long_runs(args, scratch)),
+        is_large(looks_for_large(args, long_runs) ? long_runs.spare() : nullptr),
         order(args, scratch) {}
 };
 
@@ -63,24 +78,11 @@ bool has_formats(UpdateArgs const& args) {
   return has_gradients<typename Formats::Row>(args);
 }
 
-bool skips_any(UpdateArgs const& args) {
-  auto const skips = [](TableRef const& table) { return table.skips_nonfinite != 0; };
-  return std::any_of(args.tables, args.tables + args.num_tables, skips);
-}
-
 // Returns how many tables round stochastically.
 int rounding_tables(UpdateArgs const& args) {
   return static_cast<int>(
       std::count_if(args.tables, args.tables + args.num_tables,
                     [](TableRef const& table) { return table.rounds_stochastically != 0; }));
-}
-
-// Whether gradients are read once more, so that rows of many columns need not be summed twice. A
-// small batch has little to sum, and an optimizer that needs squares sums all columns first.
-bool looks_for_large(UpdateArgs const& args, LongRuns const& long_runs) {
-  auto const needs_squares = [](OptimizerKind kind) { return is_rowwise(kind); };
-  return skips_any(args) && long_runs.stride > kColumnsOfWarp && total_ids(args) > kSmallBatch &&
-         std::none_of(args.optimizers, args.optimizers + args.num_tables, needs_squares);
 }
 
 template <class Formats, int kKind, bool kRounds, class SortKey>
@@ -92,9 +94,7 @@ cudaError_t launch_kind(UpdateArgs const& args, UpdateScratch<SortKey> const& sc
           sorted,
           scratch.long_runs,
           true,
-          {scratch.optimizers, skips_any(args),
-           looks_for_large(args, scratch.long_runs) ? scratch.long_runs.spare() : nullptr,
-           scratch.seeds}},
+          {scratch.optimizers, skips_any(args), scratch.is_large, scratch.seeds}},
       stream);
 }
 
@@ -166,8 +166,8 @@ cudaError_t run(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
   DYNEMB_CUDA_TRY(
       order_gradients<Size>(args, scratch.view, begin, scratch.order, zeros, &sorted, stream));
   if (scratch.order.num_items == 0) return cudaSuccess;
-  if (looks_for_large(args, scratch.long_runs)) {
-    DYNEMB_CUDA_TRY(find_large_gradients(args, scratch.view, scratch.long_runs.spare(), stream));
+  if (scratch.is_large != nullptr) {
+    DYNEMB_CUDA_TRY(find_large_gradients(args, scratch.view, scratch.is_large, stream));
   }
   return launch_update(args, scratch, sorted, stream);
 }

@@ -4,8 +4,8 @@
 // cuda/lookup/bag_stream.cuh: a serving lookup of nothing but plain bags, of wide rows or jagged.
 //
 // A warp probes the ids of its bags and then sums their rows as one stream: the next rows are on
-// their way while a bag ends. Calls that are not plain (is_plain) take BagPooler, whose loop waits
-// for some rows at a time, because what else it can do takes registers.
+// their way while a bag ends. All other calls (see is_plain) use BagPooler. Its loop loads some
+// rows, adds them and loads the next ones, because weights and initial rows take registers there.
 #pragma once
 
 #include <algorithm>
@@ -243,9 +243,9 @@ inline bool is_zero(Initializer const& initializer) {
 // Below so many lanes a row, a warp would need more bags than it has room for.
 constexpr int kFewestLanesOfTile = 8;
 
-// Whether a call has nothing but bags whose rows have these formats; without weights, one after the
-// other, of tables where an id without a row adds nothing. Rows take a warp; with kTiled some may
-// take less, and all bags differ in length.
+// Whether BagStream can run a call: all features are bags without weights, their rows have these
+// formats and follow each other, and ids without a row add zeros. A row takes all lanes of a warp.
+// With kTiled rows may also take fewer lanes, and all bags are jagged.
 template <class Formats, bool kTiled>
 bool is_plain_of(FindArgs const& args) {
   constexpr auto kQuads = kQuadsOfWord<typename Formats::Stored>;
@@ -265,7 +265,7 @@ bool is_plain(FindArgs const& args) {
   return is_plain_of<Formats, false>(args) || is_plain_of<Formats, true>(args);
 }
 
-// Bags of a warp whose rows take less than that: some for each tile.
+// Returns how many bags a warp gets with kTiled: two for each tile, if their ids fit.
 inline int32_t tiled_bags_per_warp(FeatureRef const& feature, TableRef const& table,
                                    int32_t quads) {
   auto const tiles = 32 / lanes_of_row(table.dim / quads);

@@ -57,13 +57,9 @@ struct Offsets {
 };
 
 // Some features of one call.
-struct OffsetsOfFeatures {
+struct OffsetsOfFeatures : Offsets {
   static constexpr auto kTarget = "dynemb_offsets_of_features";
-  static constexpr auto kRun = &backend::offsets;
-  static constexpr auto& scratch_bytes = no_scratch;
   static auto bind() { return dynemb::bind().Attr<IntAttr>("capacities"); }
-
-  OffsetsArgs args;
 
   void read(BufferReader& reader, IntAttr capacities) {
     args.num_features = 0;

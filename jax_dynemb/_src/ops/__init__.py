@@ -36,12 +36,11 @@ from jax_dynemb._src.ops.keys import padding as padding
 from jax_dynemb._src.ops.layout import KERNEL_POOLINGS as KERNEL_POOLINGS
 from jax_dynemb._src.ops.layout import FeatureInput as FeatureInput
 from jax_dynemb._src.ops.layout import FeatureLayout as FeatureLayout
-from jax_dynemb._src.ops.layout import Given as Given
 from jax_dynemb._src.ops.layout import id_array as id_array
+from jax_dynemb._src.ops.layout import jagged_bags as jagged_bags
 from jax_dynemb._src.ops.layout import join_uses as join_uses
 from jax_dynemb._src.ops.layout import one_row_each as one_row_each
 from jax_dynemb._src.ops.layout import prepare as prepare
-from jax_dynemb._src.ops.layout import prepare_each as prepare_each
 from jax_dynemb._src.ops.layout import slots_only as slots_only
 from jax_dynemb._src.ops.layout import with_uses as with_uses
 from jax_dynemb._src.ops.lineage import extended as extended

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jax_dynemb._src.config import ScoreStrategy
 from jax_dynemb._src.ids import array_of, check_depth
 from jax_dynemb._src.ids import ids as make_ids
 from jax_dynemb._src.jagged import Jagged, check_lengths
-from jax_dynemb._src.ops.offsets import Offsets, offsets_of_each
+from jax_dynemb._src.ops.offsets import offsets_of_each
 from jax_dynemb._src.ops.sizes import is_symbolic
 
 _TRUNCATED = (
@@ -112,6 +112,14 @@ class FeatureInput:
     shared: jax.Array | None = None
 
 
+class JaggedBags(NamedTuple):
+    """Holds the ids of one jagged feature, and where its bags begin."""
+
+    ids: jax.Array  # flat; those after the last bag are not padding yet
+    offsets: jax.Array  # int32[bags + 1]
+    malformed: jax.Array  # uint32[1], how many bags were cut
+
+
 def slots_only(
     layout: FeatureLayout, feature_input: FeatureInput
 ) -> tuple[FeatureLayout, FeatureInput]:
@@ -126,52 +134,27 @@ def slots_only(
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """Holds what a user passes of one feature."""
-
-    config: IdsTable
-    feature: str
-    ids: Any  # of any shape, or Jagged
-    weights: Any = None
-
-
-def prepare_each(
-    features: Sequence[Given],
-) -> list[tuple[FeatureLayout, FeatureInput]]:
-    """Brings ids into the kernels' form; lengths of all features in one call."""
-    inputs, made = [], None
-    for given in features:
-        if not isinstance(given.ids, Jagged):
-            inputs.append(_prepare_array(given))
-            continue
-        if made is None:
-            made = iter(_jagged_arrays(features))
-        inputs.append(_prepare_jagged(given, *next(made)))
-    return inputs
-
-
-def _jagged_arrays(features: Sequence[Given]) -> list[tuple[jax.Array, Offsets]]:
-    """Returns the ids of each jagged feature, and where its bags begin."""
-    jagged = [given for given in features if isinstance(given.ids, Jagged)]
-    arrays = [_jagged_array(given) for given in jagged]
-    lengths = [
-        (check_lengths(x.ids.lengths, array.shape[0], x.feature), array.shape[0])
-        for x, array in zip(jagged, arrays, strict=True)
-    ]
-    return list(zip(arrays, offsets_of_each(lengths), strict=True))
-
-
 def prepare(
-    config: IdsTable, feature: str, ids: Any, weights: Any = None
+    config: IdsTable,
+    feature: str,
+    ids: Any,
+    weights: Any = None,
+    bags: JaggedBags | None = None,
 ) -> tuple[FeatureLayout, FeatureInput]:
-    """Brings the ids of one feature into the kernels' form."""
-    return prepare_each([Given(config, feature, ids, weights)])[0]
+    """Brings a feature's ids, of any shape or ``Jagged``, into the kernels' form.
 
-
-def _prepare_array(given: Given) -> tuple[FeatureLayout, FeatureInput]:
-    config, feature, weights = given.config, given.feature, given.weights
-    array, shape = id_array(config, feature, given.ids)
+    Args:
+      config: of the feature's table.
+      feature: its name.
+      ids: as a user passes them.
+      weights: one an id, or None.
+      bags: of ``jagged_bags``, which adds up lengths of several features in one call.
+    """
+    if isinstance(ids, Jagged):
+        if bags is None:
+            bags = jagged_bags({feature: config}, {feature: ids})[feature]
+        return _prepare_jagged(config, feature, bags, weights)
+    array, shape = id_array(config, feature, ids)
     pooled = config.pooling is not None
     given_shape = shape
     bag_size = shape[-1] if pooled and len(shape) >= 2 else 1
@@ -189,31 +172,43 @@ def _prepare_array(given: Given) -> tuple[FeatureLayout, FeatureInput]:
     return layout, FeatureInput(flat, None, factors)
 
 
-def _jagged_array(given: Given) -> jax.Array:
-    array, shape = id_array(given.config, given.feature, given.ids.values)
+def jagged_bags(
+    configs: Mapping[str, IdsTable], ids: Mapping[str, Jagged]
+) -> dict[str, JaggedBags]:
+    """Finds where bags begin, with the lengths of all features in one call."""
+    arrays = {f: _flat_ids(configs[f], f, bags) for f, bags in ids.items()}
+    lengths = [
+        (check_lengths(bags.lengths, arrays[f].shape[0], f), arrays[f].shape[0])
+        for f, bags in ids.items()
+    ]
+    made = zip(ids, offsets_of_each(lengths), strict=True)
+    return {f: JaggedBags(arrays[f], *offsets) for f, offsets in made}
+
+
+def _flat_ids(config: IdsTable, feature: str, bags: Jagged) -> jax.Array:
+    array, shape = id_array(config, feature, bags.values)
     if len(shape) != 1:
         raise ValueError(
-            f"Feature '{given.feature}': Jagged.values must be one flat array of ids, "
-            f"not of shape {shape}; flatten it and give the length of each bag in "
-            "lengths."
+            f"Feature '{feature}': Jagged.values must be one flat array of ids, not of "
+            f"shape {shape}; flatten it and give the length of each bag in lengths."
         )
     return array
 
 
 def _prepare_jagged(
-    given: Given, array: jax.Array, made: Offsets
+    config: IdsTable, feature: str, bags: JaggedBags, weights: Any
 ) -> tuple[FeatureLayout, FeatureInput]:
-    config, (offsets, malformed) = given.config, made
-    array, shape = _pad_after(array, offsets[-1]), array.shape[:1]
+    offsets, shape = bags.offsets, bags.ids.shape[:1]
+    array = _pad_after(bags.ids, offsets[-1])
     pooled = config.pooling is not None
     rows_shape = (offsets.shape[0] - 1,) if pooled else shape
     bag_size = 0 if pooled else 1
-    named = given.feature, config.name, KERNEL_POOLINGS[config.pooling]
-    shapes, weighted = (shape, shape, rows_shape), given.weights is not None
-    layout = FeatureLayout(*named, *shapes, bag_size, weighted)
-    flat_weights = _flat_weights(layout, given.weights) if weighted else None
+    named = feature, config.name, KERNEL_POOLINGS[config.pooling]
+    shapes = shape, shape, rows_shape
+    layout = FeatureLayout(*named, *shapes, bag_size, weights is not None)
+    flat_weights = None if weights is None else _flat_weights(layout, weights)
     own_offsets = offsets if pooled else None
-    return layout, FeatureInput(array, own_offsets, flat_weights, malformed)
+    return layout, FeatureInput(array, own_offsets, flat_weights, bags.malformed)
 
 
 def id_array(

@@ -304,7 +304,7 @@ def fill(
 
 
 def _padding_rows(stored: StoredTable, padding: int | None) -> int:
-    """Counts the stored rows whose id is padding in the restored table: 0 or 1."""
+    """Counts stored rows with the id ``padding``, which the table drops: 0 or 1."""
     if padding is None:
         return 0
     return sum(int(np.sum(keys == padding)) for keys, _ in stored.index())

@@ -18,11 +18,12 @@ from jax_dynemb._src.engines.hash.layouts import inputs as _inputs
 from jax_dynemb._src.engines.hash.layouts.inputs import BatchSplit, LocalIds
 from jax_dynemb._src.engines.hash.layouts.mesh_axes import MeshAxes
 from jax_dynemb._src.engines.score_inputs import ScoreInputs
+from jax_dynemb._src.jagged import Jagged
 from jax_dynemb._src.ops import (
     FeatureInput,
     FeatureLayout,
-    Given,
-    prepare_each,
+    jagged_bags,
+    prepare,
     with_uses,
 )
 
@@ -54,52 +55,37 @@ class BatchLayout:
     ) -> Inputs:
         """Prepares the features that this device looks up."""
         local = self._local_ids(ids)
-        given = [
-            Given(config, name, mine.ids, _numbers(mine, weights.get(name)))
-            for (name, config), mine in zip(self.configs, local, strict=True)
-        ]
-        prepared = prepare_each(given)
-        return [
-            self._own_input(config, mine, each, own)
-            for (_, config), mine, each in zip(
-                self.configs, local, prepared, strict=True
+        jagged = {f: x.ids for f, x in local.items() if isinstance(x.ids, Jagged)}
+        bags = jagged_bags(dict(self.configs), jagged)
+        inputs = []
+        for name, config in self.configs:
+            mine, factor = local[name], weights.get(name)
+            if factor is not None:
+                factor = mine.numbers(factor)
+            layout, feature_input = prepare(
+                config, name, mine.ids, factor, bags.get(name)
             )
-        ]
+            malformed = mine.malformed
+            if self.inside and feature_input.malformed is not None:
+                malformed = jax.lax.psum(feature_input.malformed, self.placement.axes)
+            feature_input = dataclasses.replace(feature_input, malformed=malformed)
+            if own is not None and own.is_per_id:
+                feature_input = with_own_uses(
+                    config, layout, feature_input, own, mine.numbers
+                )
+            inputs.append((layout, feature_input))
+        return inputs
 
-    def _local_ids(self, ids: Mapping[str, Any]) -> list[LocalIds]:
+    def _local_ids(self, ids: Mapping[str, Any]) -> dict[str, LocalIds]:
         if self.inside:
-            return [LocalIds(ids[name]) for name, _ in self.configs]
-        splits = dict(self.splits)
-        pairs = [(splits[name], ids[name]) for name, _ in self.configs]
-        return _inputs.local_ids(self.placement, pairs)
-
-    def _own_input(
-        self,
-        config: Any,
-        mine: LocalIds,
-        prepared: tuple[FeatureLayout, FeatureInput],
-        own: ScoreInputs | None,
-    ) -> tuple[FeatureLayout, FeatureInput]:
-        layout, feature_input = prepared
-        malformed = mine.malformed
-        if self.inside and feature_input.malformed is not None:
-            malformed = jax.lax.psum(feature_input.malformed, self.placement.axes)
-        feature_input = dataclasses.replace(feature_input, malformed=malformed)
-        if own is not None and own.is_per_id:
-            feature_input = with_own_uses(
-                config, layout, feature_input, own, mine.numbers
-            )
-        return layout, feature_input
+            return {name: LocalIds(ids[name]) for name, _ in self.configs}
+        return _inputs.local_ids(self.placement, dict(self.splits), ids)
 
     def whole(self, offsets: jax.Array | None, per_id: jax.Array) -> jax.Array:
         """Returns one number per id, as it leaves shard_map."""
         if self.inside:
             return per_id
         return _inputs.global_numbers(self.placement, offsets, per_id)
-
-
-def _numbers(mine: LocalIds, weights: jax.Array | None) -> jax.Array | None:
-    return None if weights is None else mine.numbers(weights)
 
 
 def with_own_uses(

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -111,25 +111,21 @@ class LocalIds:
 
 
 def local_ids(
-    placement: MeshAxes, features: Sequence[tuple[BatchSplit, Any]]
-) -> list[LocalIds]:
-    """Builds the inputs of a device from the arguments of shard_map.
+    placement: MeshAxes, splits: Mapping[str, BatchSplit], ids: Mapping[str, Any]
+) -> dict[str, LocalIds]:
+    """Builds the inputs of a device, by feature, from the arguments of shard_map.
 
     Args:
       placement: of the collection.
-      features: how devices share each one, and its ids. The lengths of all are added
-        up in one call.
+      splits: how devices share each feature.
+      ids: of each feature. Lengths of all jagged ones are added up in one call.
     """
-    jagged = [(split, ids) for split, ids in features if split.jagged is not None]
-    made = iter(
-        offsets_of_each([(ids.lengths, split.given_shape[0]) for split, ids in jagged])
-    )
-    return [
-        LocalIds(ids)
-        if split.jagged is None
-        else _local_jagged(placement, split, ids, *next(made))
-        for split, ids in features
-    ]
+    local = {f: LocalIds(ids[f]) for f in splits}
+    jagged = {f: split for f, split in splits.items() if split.jagged is not None}
+    lengths = [(ids[f].lengths, split.given_shape[0]) for f, split in jagged.items()]
+    for f, made in zip(jagged, offsets_of_each(lengths), strict=True):
+        local[f] = _local_jagged(placement, jagged[f], ids[f], *made)
+    return local
 
 
 def _local_jagged(

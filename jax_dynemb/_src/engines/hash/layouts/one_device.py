@@ -27,7 +27,8 @@ from jax_dynemb._src.engines.hash.layouts.programs import program
 from jax_dynemb._src.engines.hash.layouts.stacks import Stack
 from jax_dynemb._src.engines.score_inputs import ScoreInputs
 from jax_dynemb._src.engines.shard import ALONE, ShardGroup
-from jax_dynemb._src.ops import FeatureLayout, Given, Rows, TableState, prepare_each
+from jax_dynemb._src.jagged import Jagged
+from jax_dynemb._src.ops import FeatureLayout, Rows, TableState, jagged_bags, prepare
 from jax_dynemb._src.spec import TableSpec
 
 
@@ -286,12 +287,12 @@ class WholeBatch:
         own: ScoreInputs | None = None,
     ) -> Inputs:
         """Prepares the features."""
-        inputs = prepare_each(
-            [
-                Given(config, name, ids[name], weights.get(name))
-                for name, config in self.configs.items()
-            ]
-        )
+        jagged = {name: x for name, x in ids.items() if isinstance(x, Jagged)}
+        bags = jagged_bags(self.configs, jagged) if jagged else {}
+        inputs = [
+            prepare(config, name, ids[name], weights.get(name), bags.get(name))
+            for name, config in self.configs.items()
+        ]
         if own is None or not own.is_per_id:
             return inputs
         return [
