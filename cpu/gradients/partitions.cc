@@ -114,21 +114,26 @@ PartitionLayout::PartitionLayout(Gradients const& gradients, int64_t num_threads
   }
 }
 
-GradientPartitions::GradientPartitions(Gradients const& gradients, ThreadPool const& pool)
+GradientPartitions::GradientPartitions(Gradients const& gradients, int64_t num_threads)
     : gradients_(gradients),
-      layout_(gradients, pool.num_threads),
+      layout_(gradients, num_threads),
       ends_(size_t(layout_.num_ends)),
-      entries_(size_t(layout_.num_entries)) {
-  std::vector<PartitionLayout::Piece const*> all;
+      entries_(size_t(layout_.num_entries)),
+      positions_(size_t(gradients.keeps_positions ? layout_.num_entries : 0)) {
   for (auto const& pieces : layout_.pieces) {
-    for (auto const& piece : pieces) all.push_back(&piece);
+    for (auto const& piece : pieces) pieces_.push_back(&piece);
   }
-  for_each_chunk(pool, static_cast<int64_t>(all.size()), [&](int64_t i) { deal(*all[size_t(i)]); });
 }
 
+void GradientPartitions::deal(int64_t piece) {
+  keeps_positions() ? deal<true>(*pieces_[size_t(piece)]) : deal<false>(*pieces_[size_t(piece)]);
+}
+
+template <bool keeps_positions>
 void GradientPartitions::deal(PartitionLayout::Piece const& piece) {
-  thread_local std::vector<GradientEntry> live(kIdsPerPiece);
-  auto* live_end = live.data();
+  thread_local std::vector<DealtEntry> live(kIdsPerPiece);
+  thread_local std::vector<uint32_t> live_positions(kIdsPerPiece);
+  size_t num_live = 0;
   auto const& [f, begin, end, first_bag, end_bag] = piece.chunk;
   auto const& feature = gradients_.features[f];
   auto const& table = gradients_.tables[feature.table];
@@ -137,10 +142,12 @@ void GradientPartitions::deal(PartitionLayout::Piece const& piece) {
   auto* const places = ends_.data() + piece.first_end;
   auto const partitions = first_partition[1] - first_partition[0];
   std::fill_n(places, partitions, 0u);
+  auto* const some = live.data();
+  auto* const some_positions = live_positions.data();
   auto const put = [&](int64_t position, int32_t slot, int64_t bag) {
     ++places[slot >> layout_.shift];
-    *live_end++ = {static_cast<uint32_t>(slot), static_cast<uint32_t>(f),
-                   static_cast<uint32_t>(bag), static_cast<uint32_t>(position)};
+    if constexpr (keeps_positions) some_positions[num_live] = static_cast<uint32_t>(position);
+    some[num_live++] = {static_cast<uint32_t>(slot), static_cast<uint32_t>(bag)};
   };
   auto const checks = table.index != nullptr && !keeps_slots(table);  // groups have no ids
   auto const limit = slot_limit(table, feature, gradients_.stamp_of(feature.table));
@@ -155,10 +162,12 @@ void GradientPartitions::deal(PartitionLayout::Piece const& piece) {
     sum += count;
   }
   auto* const entries = entries_.data() + piece.first_entry;
+  auto* const positions = keeps_positions ? positions_.data() + piece.first_entry : nullptr;
   auto const within = static_cast<uint32_t>(slots_per_partition() - 1);
-  for (auto const* entry = live.data(); entry != live_end; ++entry) {
-    auto const place = places[entry->slot >> layout_.shift]++;
-    entries[place] = {entry->slot & within, entry->feature, entry->bag, entry->position};
+  for (size_t i = 0; i < num_live; ++i) {
+    auto const place = places[some[i].slot >> layout_.shift]++;
+    entries[place] = {some[i].slot & within, some[i].bag};
+    if constexpr (keeps_positions) positions[place] = some_positions[i];
   }
 }
 

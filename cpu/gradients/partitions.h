@@ -27,18 +27,19 @@ struct Gradients {
   int32_t num_features;
   Stamp const* stamps;  // [tables], of the lookup; or null
   bool counts_lost;
+  bool keeps_positions;  // else those of dealt entries are 0
 
   Stamp const* stamp_of(int32_t table) const {
     return stamps == nullptr ? nullptr : stamps + table;
   }
 };
 
-// A position that has a live row.
-struct GradientEntry {
+// A position that has a live row. Most threads read what another one has dealt, and what travels
+// between cores takes longer than all else. So a position lies apart, and is written where it is
+// needed; and the feature is that of the piece.
+struct DealtEntry {
   uint32_t slot;  // counted from the first slot of the partition
-  uint32_t feature;
   uint32_t bag;
-  uint32_t position;
 };
 
 // Which partitions there are, and the pieces of the batch that are dealt independently.
@@ -56,13 +57,26 @@ struct PartitionLayout {
   PartitionLayout(Gradients const& gradients, int64_t num_threads);
 };
 
+// Entries of one partition from one piece, in order of position.
+struct DealtStretch {
+  uint32_t feature;
+  size_t count;
+  DealtEntry const* entries;
+  uint32_t const* positions;  // null where they are not kept
+};
+
 class GradientPartitions {
  public:
-  // Unless the table keeps its slots (keeps_slots), checks that each slot still holds the id: a
-  // later lookup may have evicted it. Positions of lost rows are dropped and, if `counts_lost`,
-  // counted in the table.
-  GradientPartitions(Gradients const& gradients, ThreadPool const& pool);
+  GradientPartitions(Gradients const& gradients, int64_t num_threads);
 
+  int64_t num_pieces() const { return static_cast<int64_t>(pieces_.size()); }
+
+  // Deals one piece. Unless the table keeps its slots (keeps_slots), it checks that each slot still
+  // holds the id: a later lookup may have evicted it. Positions of lost rows are dropped and, if
+  // `counts_lost`, counted in the table.
+  void deal(int64_t piece);
+
+  // What follows is known once all pieces are dealt.
   int64_t num_partitions() const { return layout_.first_partition.back(); }
   int64_t slots_per_partition() const { return int64_t{1} << layout_.shift; }
   int32_t table_of(int64_t partition) const { return gradients_.first_table + place_of(partition); }
@@ -72,28 +86,35 @@ class GradientPartitions {
     return (partition - first) << layout_.shift;
   }
 
-  // Calls function(first, last) for stretches that hold the partition's entries, in order of
-  // feature and position.
+  // Calls function(stretch) for stretches that hold the partition's entries, in order of feature
+  // and position.
   template <class Function>
   void for_each_stretch(int64_t partition, Function const& function) const {
     auto const place = size_t(place_of(partition));
     auto const local = partition - layout_.first_partition[place];
     for (auto const& piece : layout_.pieces[place]) {
       auto const* const ends = ends_.data() + piece.first_end;
-      auto const* const entries = entries_.data() + piece.first_entry;
       auto const begin = local == 0 ? 0 : ends[local - 1];
-      if (begin < ends[local]) function(entries + begin, entries + ends[local]);
+      if (begin == ends[local]) continue;
+      auto const first = piece.first_entry + begin;
+      auto const feature = static_cast<uint32_t>(piece.chunk.feature);
+      auto const* const positions = keeps_positions() ? positions_.data() + first : nullptr;
+      function(DealtStretch{feature, ends[local] - begin, entries_.data() + first, positions});
     }
   }
 
  private:
   int32_t place_of(int64_t partition) const;  // of its table among those of the gradients
+  bool keeps_positions() const { return gradients_.keeps_positions; }
+  template <bool keeps_positions>
   void deal(PartitionLayout::Piece const& piece);
 
   Gradients const gradients_;
   PartitionLayout const layout_;
+  std::vector<PartitionLayout::Piece const*> pieces_;  // of all tables
   Buffer<uint32_t> ends_;  // [pieces, partitions of the piece's table] ends in the piece's entries
-  Buffer<GradientEntry> entries_;
+  Buffer<DealtEntry> entries_;
+  Buffer<uint32_t> positions_;  // [entries], or empty
 };
 
 }  // namespace dynemb::cpu

@@ -28,34 +28,36 @@ class GradientList {
     return list;
   }
 
-  // Loads gradients of `dim` columns, a column `width` bytes wide.
-  void load(PartitionRows const& rows, FeatureRef const* features, int32_t dim, int64_t width) {
-    auto const count = rows.num_entries();
-    if (gradients_.size() < count) gradients_.resize(count);
-    auto any = false;
-    for (size_t i = 0; i < count; ++i) {
-      auto const& entry = rows.entry(i);
-      auto const& feature = features[entry.feature];
-      auto const offset = row_offset(feature.places, entry.bag, dim);
-      gradients_[i] = static_cast<char const*>(feature.rows) + offset * width;
-      any |= feature.scale != nullptr || feature.weights != nullptr;
-    }
-    has_factors_ = any;
-    if (any) load_factors(rows, features);
+  // Places the entries of a partition whose rows are loaded. Gradients have `dim` columns, a column
+  // is `width` bytes wide.
+  void load(GradientPartitions const& partitions, int64_t partition, PartitionRows& rows,
+            FeatureRef const* features, int32_t dim, int64_t width) {
+    if (gradients_.size() < rows.num_entries()) gradients_.resize(rows.num_entries());
+    has_factors_ = false;
+    partitions.for_each_stretch(partition, [&](DealtStretch const& stretch) {
+      auto const& feature = features[stretch.feature];
+      has_factors_ |= feature.scale != nullptr || feature.weights != nullptr;
+    });
+    if (has_factors_ && factors_.size() < rows.num_entries()) factors_.resize(rows.num_entries());
+    rows.place(partitions, partition, [&](DealtStretch const& stretch) {
+      auto const& feature = features[stretch.feature];
+      return [&feature, places = feature.places, first = static_cast<char const*>(feature.rows),
+              row_bytes = dim * width, dim, width, stretch, has_factors = has_factors_,
+              gradients = gradients_.data(), factors = factors_.data()](size_t i, uint32_t place) {
+        auto const bag = int64_t{stretch.entries[i].bag};
+        gradients[place] =
+            first + (places.group == 0 ? bag * row_bytes : row_offset(places, bag, dim) * width);
+        if (!has_factors) return;
+        auto const position = stretch.positions == nullptr ? 0 : stretch.positions[i];
+        factors[place] = gradient_factor(feature, bag, position);
+      };
+    });
   }
 
   char const* const* gradients() const { return gradients_.data(); }
   float const* factors() const { return has_factors_ ? factors_.data() : nullptr; }  // null: ones
 
  private:
-  void load_factors(PartitionRows const& rows, FeatureRef const* features) {
-    factors_.resize(std::max(factors_.size(), rows.num_entries()));
-    for (size_t i = 0; i < rows.num_entries(); ++i) {
-      auto const& entry = rows.entry(i);
-      factors_[i] = gradient_factor(features[entry.feature], entry.bag, entry.position);
-    }
-  }
-
   std::vector<char const*> gradients_;  // [entries]
   std::vector<float> factors_;          // [entries]
   bool has_factors_ = false;
@@ -67,12 +69,14 @@ class RowGradients {
  public:
   static constexpr Isa kIsa = isa;
 
-  RowGradients(PartitionRows const& rows, FeatureRef const* features, int32_t dim)
+  // Of a partition whose rows are loaded.
+  RowGradients(GradientPartitions const& partitions, int64_t partition, PartitionRows& rows,
+               FeatureRef const* features, int32_t dim)
       : rows_(rows),
         dim_(dim),
         bytes_(int64_t{dim} * int64_t{sizeof(T)}),
         list_(GradientList::of_this_thread()) {
-    list_.load(rows, features, dim, sizeof(T));
+    list_.load(partitions, partition, rows, features, dim, sizeof(T));
   }
 
   PartitionRows const& rows() const { return rows_; }

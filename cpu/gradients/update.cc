@@ -23,13 +23,15 @@ namespace dynemb::cpu {
 namespace {
 
 template <class Body>
-void for_each_partition(GradientPartitions const& partitions, ThreadPool const& pool,
-                        Body const& body) {
-  for_each_chunk(pool, partitions.num_partitions(), [&](int64_t partition) {
+void for_each_partition_of(Gradients const& gradients, ThreadPool const& pool, Body const& body) {
+  GradientPartitions partitions(gradients, pool.num_threads);
+  auto const deal = [&](int64_t piece) { partitions.deal(piece); };
+  auto const use = [&](int64_t partition) {
     auto& rows = PartitionRows::of_this_thread();
     rows.load(partitions, partition);
     if (rows.size() > 0) body(partitions, partition, rows);
-  });
+  };
+  for_each_chunk_twice(pool, partitions.num_pieces(), deal, partitions.num_partitions(), use);
 }
 
 // Whether threads take whole tables: these are many, and none has most of the work.
@@ -53,14 +55,14 @@ template <class Body>
 void for_each_partition(Gradients const& gradients, ThreadPool const& all, Body const& body) {
   auto const& pool = threads_for(gradients.features, gradients.num_features, all);
   if (!is_by_table(gradients, pool)) {
-    return for_each_partition(GradientPartitions(gradients, pool), pool, body);
+    return for_each_partition_of(gradients, pool, body);
   }
   for_each_chunk(pool, gradients.end_table - gradients.first_table, [&](int64_t place) {
     auto one = gradients;
     one.first_table += static_cast<int32_t>(place);
     one.end_table = one.first_table + 1;
     ThreadPool const alone;
-    for_each_partition(GradientPartitions(one, alone), alone, body);
+    for_each_partition_of(one, alone, body);
   });
 }
 
@@ -87,6 +89,12 @@ void prefetch_rows(TableRef const& table, PartitionRows const& rows, int64_t fir
 // How many turns before its own a row is prefetched: a miss takes longer than one turn.
 constexpr size_t kTurnsAhead = 4;
 
+// Rows of one line: the first cache has room for those of some turns, so the second needs no visit.
+bool are_narrow(TableRef const& table) {
+  constexpr int64_t kLine = 64;
+  return table.dim * bytes_of(table.value_type) <= kLine;
+}
+
 struct OptimizerOfTable {
   Optimizer const* tuned;
   AnyOptimizer const* any;  // or null
@@ -94,7 +102,7 @@ struct OptimizerOfTable {
 
 // Rows are updated some at a time: what one waits for, a sum, a square root or a division, is not
 // what the next one waits for. Meanwhile the next ones are on their way to the first cache, and
-// those after them to the second.
+// those after them to the second, or to the first one, too, if rows are narrow.
 template <class V, class Gradients>
 void update_partition(Gradients const& gradients, TableRef const& table,
                       OptimizerOfTable const& optimizer, int64_t first_slot,
@@ -110,12 +118,16 @@ void update_partition(Gradients const& gradients, TableRef const& table,
   };
   std::integral_constant<Cache, Cache::kFirst> const first;
   std::integral_constant<Cache, Cache::kSecond> const second;
-  for (size_t turn = 0; turn < kTurnsAhead; ++turn) prefetch(second, turn * most);
-  prefetch(first, 0);
+  auto const is_narrow = are_narrow(table);
+  auto const prefetch_far = [&](size_t begin) {
+    is_narrow ? prefetch(first, begin) : prefetch(second, begin);
+  };
+  for (size_t turn = 0; turn < kTurnsAhead; ++turn) prefetch_far(turn * most);
+  if (!is_narrow) prefetch(first, 0);
   for (size_t begin = 0; begin < rows.size(); begin += most) {
     auto const count = end_from(begin) - begin;
-    prefetch(second, begin + kTurnsAhead * most);
-    prefetch(first, begin + count);
+    prefetch_far(begin + kTurnsAhead * most);
+    if (!is_narrow) prefetch(first, begin + count);
     RowUpdates updates;
     updates.count = static_cast<int>(count);
     for (size_t i = 0; i < count; ++i) {
@@ -129,13 +141,14 @@ void update_partition(Gradients const& gradients, TableRef const& table,
   if (skipped > 0) fetch_add(table.counters + kNonfinite, skipped);
 }
 
-// Calls body(gradients) with the RowGradients of a partition of table `t`.
+// Calls body(gradients) with the RowGradients of a partition, whose rows have `dim` columns.
 template <class Body>
-void with_gradients(GradientTypes const& types, int32_t t, PartitionRows const& rows, int32_t dim,
-                    Body const& body) {
-  with_value_type(types.type_of(t), [&](auto zero) {
+void with_gradients(GradientTypes const& types, GradientPartitions const& partitions,
+                    int64_t partition, PartitionRows& rows, int32_t dim, Body const& body) {
+  with_value_type(types.type_of(partitions.table_of(partition)), [&](auto zero) {
     with_isa([&](auto isa) {
-      body(RowGradients<decltype(isa)::value, decltype(zero)>(rows, types.features(), dim));
+      using Gradients = RowGradients<decltype(isa)::value, decltype(zero)>;
+      body(Gradients(partitions, partition, rows, types.features(), dim));
     });
   });
 }
@@ -145,6 +158,12 @@ size_t sums_of(TableRef const& table) {
   constexpr size_t kFloats = 2048;
   auto const dim = size_t(table.dim);
   return dim * std::clamp<size_t>(kFloats / dim, 1, kRowsTogether);
+}
+
+// Weights belong to positions, all else to rows and bags.
+bool any_weights(UpdateArgs const& args) {
+  return std::any_of(args.features, args.features + args.num_features,
+                     [](FeatureRef const& feature) { return feature.weights != nullptr; });
 }
 
 void update_kinds(UpdateArgs const& args, ThreadPool const& pool, bool by_any) {
@@ -167,21 +186,21 @@ void update_kinds(UpdateArgs const& args, ThreadPool const& pool, bool by_any) {
     }
   }
   GradientTypes const types(args.tables, args.num_tables, args.features, args.num_features);
-  Gradients const gradients{args.tables, 0,   args.num_tables, types.features(), args.num_features,
-                            args.stamps, true};
-  for_each_partition(
-      gradients, pool, [&](auto const& partitions, int64_t partition, auto const& rows) {
-        auto const t = partitions.table_of(partition);
-        auto const& table = args.tables[t];
-        OptimizerOfTable const optimizer{tuned + t, is_tuned(t) ? nullptr : &any[size_t(t)]};
-        std::vector<float> sums(sums_of(table));
-        auto const first_slot = partitions.first_slot(partition);
-        with_value_type(table.value_type, [&](auto stored) {
-          with_gradients(types, t, rows, table.dim, [&](auto const& gradients) {
-            update_partition<decltype(stored)>(gradients, table, optimizer, first_slot, sums);
-          });
-        });
+  Gradients const gradients{
+      args.tables, 0,    args.num_tables,  types.features(), args.num_features,
+      args.stamps, true, any_weights(args)};
+  for_each_partition(gradients, pool, [&](auto const& partitions, int64_t partition, auto& rows) {
+    auto const t = partitions.table_of(partition);
+    auto const& table = args.tables[t];
+    OptimizerOfTable const optimizer{tuned + t, is_tuned(t) ? nullptr : &any[size_t(t)]};
+    std::vector<float> sums(sums_of(table));
+    auto const first_slot = partitions.first_slot(partition);
+    with_value_type(table.value_type, [&](auto stored) {
+      with_gradients(types, partitions, partition, rows, table.dim, [&](auto const& gradients) {
+        update_partition<decltype(stored)>(gradients, table, optimizer, first_slot, sums);
       });
+    });
+  });
 }
 
 }  // namespace
@@ -208,37 +227,36 @@ void reduce(ReduceArgs const& args, ThreadPool const& pool) {
     std::fill_n(static_cast<float*>(sums.rows), sums.capacity * table.dim, 0.0f);
   }
   // A row's sum stands where the row first occurs, whatever its slot; or in its slot's place.
-  auto const index_of = [&](RowSums const& sums, GradientEntry const& first, int32_t slot) {
+  auto const index_of = [&](RowSums const& sums, FirstOfRow const& first, int32_t slot) {
     if (sums.unique_slots == nullptr) return int64_t{slot};
     auto const index = first_of_feature[first.feature] + first.position;
     sums.unique_slots[index] = slot;
     return index;
   };
   GradientTypes const types(args.tables, args.num_tables, args.features, args.num_features);
-  Gradients const gradients{args.tables,       0,           args.num_tables,      types.features(),
-                            args.num_features, args.stamps, args.counts_step != 0};
-  for_each_partition(
-      gradients, pool, [&](auto const& partitions, int64_t partition, auto const& rows) {
-        auto const t = partitions.table_of(partition);
-        auto const& sums = args.sums[t];
-        auto const dim = args.tables[t].dim;
-        auto const first_slot = static_cast<int32_t>(partitions.first_slot(partition));
-        std::vector<float> buffer(static_cast<size_t>(dim));
-        with_gradients(types, t, rows, dim, [&](auto const& gradients) {
-          for (size_t row = 0; row < rows.size(); ++row) {
-            auto const slot = first_slot + static_cast<int32_t>(rows.slot(row));
-            auto const index = index_of(sums, rows.entry(rows.begin(row)), slot);
-            auto const far = row + kTurnsAhead * kRowsTogether, near = row + kRowsTogether;
-            gradients.template prefetch<Cache::kSecond>(far, far + 1);
-            gradients.template prefetch<Cache::kFirst>(near, near + 1);
-            auto const* const sum = gradients.sum_of(row, buffer.data());
-            with_value_type(sums.row_type, [&](auto zero) {
-              auto* const out = static_cast<decltype(zero)*>(sums.rows);
-              copy_row<gradients.kIsa>(sum, dim, out + row_offset(sums.places, index, dim), false);
-            });
-          }
+  Gradients const gradients{args.tables,       0,           args.num_tables,       types.features(),
+                            args.num_features, args.stamps, args.counts_step != 0, true};
+  for_each_partition(gradients, pool, [&](auto const& partitions, int64_t partition, auto& rows) {
+    auto const t = partitions.table_of(partition);
+    auto const& sums = args.sums[t];
+    auto const dim = args.tables[t].dim;
+    auto const first_slot = static_cast<int32_t>(partitions.first_slot(partition));
+    std::vector<float> buffer(static_cast<size_t>(dim));
+    with_gradients(types, partitions, partition, rows, dim, [&](auto const& gradients) {
+      for (size_t row = 0; row < rows.size(); ++row) {
+        auto const slot = first_slot + static_cast<int32_t>(rows.slot(row));
+        auto const index = index_of(sums, rows.first(row), slot);
+        auto const far = row + kTurnsAhead * kRowsTogether, near = row + kRowsTogether;
+        gradients.template prefetch<Cache::kSecond>(far, far + 1);
+        gradients.template prefetch<Cache::kFirst>(near, near + 1);
+        auto const* const sum = gradients.sum_of(row, buffer.data());
+        with_value_type(sums.row_type, [&](auto zero) {
+          auto* const out = static_cast<decltype(zero)*>(sums.rows);
+          copy_row<gradients.kIsa>(sum, dim, out + row_offset(sums.places, index, dim), false);
         });
-      });
+      }
+    });
+  });
 }
 
 }  // namespace dynemb::cpu

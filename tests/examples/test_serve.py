@@ -190,15 +190,26 @@ def test_no_answer_is_torn_while_rows_change(framework, tmp_path):
         with serving(framework, tmp_path) as port:
             trainer.start()
             options = ["--port", str(port), "--path", "rows.bin", "--check"]
-            options += ["--ids", str(IDS), "--seconds", "4", "--connections", "2"]
+            options += ["--ids", str(IDS), "--seconds", "1", "--connections", "2"]
             try:
-                found = load.measure(load.parse(options))
+                rounds = loads_until_rows_change(load.parse(options))
             finally:
                 stop.set()
                 trainer.join()
         run.publisher.flush()
-    assert found["requests"] > 20 and found["moments"] > 3
-    assert found["p50_ms"] <= found["p99_ms"] <= found["p99.9_ms"]
+    assert sum(found["requests"] for found in rounds) > 20
+    for found in rounds:
+        assert found["p50_ms"] <= found["p99_ms"] <= found["p99.9_ms"]
+
+
+def loads_until_rows_change(options):
+    """Sends for at least four seconds, and on a busy machine until rows changed."""
+    rounds, changes = [], 0
+    while len(rounds) < 4 or changes < 3:
+        assert len(rounds) < 60, f"rows changed {changes} times in a minute"
+        rounds.append(load.measure(options))
+        changes += rounds[-1]["moments"] - 1
+    return rounds
 
 
 def test_a_torn_answer_is_noticed():
