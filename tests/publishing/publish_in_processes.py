@@ -20,7 +20,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jax_dynemb as jde
-from jax_dynemb._src.serving import publisher as publishing_publisher
+from jax_dynemb._src.serving import compaction as publishing_compaction
 from jax_dynemb._src.serving import room as publishing_room
 
 IDS, BATCH, REMOVED = 400, 64, 16
@@ -87,7 +87,7 @@ def main(folder: Path, devices: int, last: int, save_every: int) -> None:
         grads = {name: -jnp.ones_like(each) for name, each in rows.items()}
         return coll.apply_gradients(state, residual, grads)
 
-    publishing_room._FIRST = publishing_publisher._LEAST_BEHIND = 16 << process
+    publishing_room._FIRST = publishing_compaction._LEAST_BEHIND = 16 << process
     to = folder / f"process-{process}"
     with jde.serving.Publisher(coll, to, snapshot_every=5 + process) as publisher:
         for step in range(done + 1, last + 1):

@@ -77,7 +77,7 @@ def test_calls_that_find_the_thread_at_work_lose_nothing(tmp_path):
 
 def test_more_rows_than_the_buffers_have(tmp_path, monkeypatch):
     monkeypatch.setattr("jax_dynemb._src.serving.room._FIRST", 8)
-    monkeypatch.setattr("jax_dynemb._src.serving.publisher._LEAST_BEHIND", 8)
+    monkeypatch.setattr("jax_dynemb._src.serving.compaction._LEAST_BEHIND", 8)
     coll = tables()
     run = Training(coll)
     with jde.serving.Publisher(coll, tmp_path) as publisher:

@@ -12,6 +12,25 @@ from jax_dynemb._src.files.integrity import Part
 
 Outcome = Callable[[], Part]  # raises what the work raised
 
+# Rows of segments, before a snapshot is made of them. That reads and writes whole
+# tables. With as many rows in segments it takes as long as to publish these.
+_LEAST_BEHIND, _BEHIND_TO_ROWS = 4096, 2
+
+
+class SnapshotRule:
+    """Says when the segments behind the last snapshot are worth a new one."""
+
+    def __init__(self, every: int | None):
+        """Counts segments if ``every`` is given, else their rows."""
+        self._every = every
+        self.rows = 0  # in segments behind the last snapshot
+
+    def is_due(self, segments: int, table_rows: int) -> bool:
+        """Whether it is time, with so many segments behind, and rows in the tables."""
+        if self._every is not None:
+            return segments >= self._every
+        return self.rows > max(_BEHIND_TO_ROWS * table_rows, _LEAST_BEHIND)
+
 
 class Compaction:
     """Runs one piece of work at a time in a thread of its own."""

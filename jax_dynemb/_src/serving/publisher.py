@@ -7,9 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import shutil
 import threading
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -40,22 +38,23 @@ from jax_dynemb._src.serving.capture import (
     mark_of,
     next_copies,
 )
-from jax_dynemb._src.serving.compaction import Compaction, Outcome, outcome_of
+from jax_dynemb._src.serving.compaction import (
+    Compaction,
+    Outcome,
+    SnapshotRule,
+    outcome_of,
+)
 from jax_dynemb._src.serving.job import Job, Said
 from jax_dynemb._src.serving.options import check_here, check_options
 from jax_dynemb._src.serving.parts import (
     compact,
-    remove_old,
     write_segment,
     write_snapshot,
 )
 from jax_dynemb._src.serving.room import Room
 from jax_dynemb._src.serving.row_copies import DeviceCopies, ShardTypes, shard_types
+from jax_dynemb._src.serving.sending import Sender
 from jax_dynemb._src.table import Mark, Tables, check_sizes, check_values
-
-# Rows of segments, before a snapshot is made of them. That reads and writes whole
-# tables. With as many rows in segments it takes as long as to publish these.
-_LEAST_BEHIND, _BEHIND_TO_ROWS = 4096, 2
 
 
 class Publisher:
@@ -114,14 +113,15 @@ class Publisher:
         check_options(coll, every, dtype, snapshot_every, keep)
         self._coll, self._dtype, self._every = coll, dtype, every
         self._snapshot_every, self._keep = snapshot_every, keep
-        self._patience, self._channel = patience, as_channel(to)
+        self._channel = as_channel(to)
         self._channel.take()
-        self._calls = self._skipped = self._segments = self._outages = 0
+        self._sender = Sender(self._channel, patience)
+        self._calls = self._skipped = self._segments = 0
         self._rooms = {name: Room() for name in hash_tables(coll)}
         self._shards: list[ShardTypes] = []  # of the state, until ``use``
         self._copies: list[DeviceCopies] | None = None  # of the next segment
         self._marks: dict[str, Mark] | None = None
-        self._rows_behind = 0  # in segments behind the base
+        self._snapshots = SnapshotRule(snapshot_every)
         self._base: Part | None = None
         self._last: Part | None = None
         self._number = 0  # of the newest part that any process has, or writes
@@ -131,7 +131,6 @@ class Publisher:
             queue.SimpleQueue()
         )
         self._compaction = Compaction()
-        self._closing = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
         self._error: BaseException | None = None
@@ -229,14 +228,14 @@ class Publisher:
             "calls": self._calls,
             "segments": self._segments,
             "skipped": self._skipped,
-            "outages": self._outages,
+            "outages": self._sender.outages,
             "number": number,
         }
 
     def close(self) -> None:
         """Waits for the thread, but for no channel that is away; lets go of it."""
         if self._thread.is_alive():
-            self._closing.set()
+            self._sender.stop_waiting()
             self._waiting.put(None)
             self._thread.join()
         self._channel.close()
@@ -389,29 +388,12 @@ class Publisher:
         return max(0, *(n for kind in kinds for n in self._channel.numbers(kind)), 0)
 
     def _send_first(self, part: Part, marks: dict[str, Mark]) -> None:
-        self._put(part, None)
+        self._sender.put(part, None)
         self._base = self._last = part
         self._marks, self._snapshot_due = marks, False
         self._make_copies()
-        self._rows_behind = 0  # in segments behind the base
-        self._remove_old()
-
-    def _put(self, part: Part, before: str | None) -> None:
-        """Shows a part, and tries for some time where the channel is away."""
-        until, pause = time.monotonic() + self._patience, 0.01
-        while True:
-            try:
-                self._channel.put(part, before)
-                return
-            except ConnectionError:
-                self._outages += 1
-                if self._closing.wait(pause) or time.monotonic() > until:
-                    shutil.rmtree(part.path, ignore_errors=True)
-                    raise
-                pause = min(1.0, 2 * pause)
-            except BaseException:
-                shutil.rmtree(part.path, ignore_errors=True)
-                raise
+        self._snapshots.rows = 0
+        self._sender.remove_old(self._keep)
 
     def _write(self, captured: Captured, number: int) -> None:
         assert self._marks is not None and self._last is not None
@@ -434,12 +416,12 @@ class Publisher:
         part = write_segment(
             self._channel, number, before, captured, found, self._dtype
         )
-        self._put(part, before.token)
+        self._sender.put(part, before.token)
         self._last = part
         self._marks = {name: changes.mark for name, changes in found.items()}
         self._segments += 1
         for name, changes in found.items():
-            self._rows_behind += len(changes.order)
+            self._snapshots.rows += len(changes.order)
             self._rooms[name].held(changes.most)
         self._make_copies()
         if self._wants_snapshot(found) and not self._compaction.is_running:
@@ -458,11 +440,9 @@ class Publisher:
                 each.prepare()
 
     def _wants_snapshot(self, found: Mapping[str, Changes]) -> bool:
-        if self._snapshot_every is not None:
-            assert self._base is not None and self._last is not None
-            return self._last.number - self._base.number >= self._snapshot_every
+        assert self._base is not None and self._last is not None
         rows = sum(changes.rows for changes in found.values())
-        return self._rows_behind > max(_BEHIND_TO_ROWS * rows, _LEAST_BEHIND)
+        return self._snapshots.is_due(self._last.number - self._base.number, rows)
 
     def _compact(self) -> None:
         """Makes a snapshot of the one before and its segments.
@@ -473,7 +453,7 @@ class Publisher:
         work = partial(
             compact, self._channel, self._coll, self._base, self._last, self._dtype
         )
-        take = partial(self._take_compacted, rows=self._rows_behind)
+        take = partial(self._take_compacted, rows=self._snapshots.rows)
         if self._channel.takes_late_snapshots:
             self._compaction.start(
                 work,
@@ -490,17 +470,11 @@ class Publisher:
         assert self._last is not None
         try:
             part = done()
-            self._put(part, self._last.token)
+            self._sender.put(part, self._last.token)
         except ConnectionError:
             return  # the segments are there, so the next one may do it
         except FileNotFoundError as error:
             raise HistoryLostError(str(error)) from error
         self._base = part
-        self._rows_behind -= rows
-        self._remove_old()
-
-    def _remove_old(self) -> None:
-        try:
-            remove_old(self._channel, self._keep)
-        except ConnectionError:
-            self._outages += 1  # the next snapshot removes them
+        self._snapshots.rows -= rows
+        self._sender.remove_old(self._keep)
