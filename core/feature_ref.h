@@ -29,7 +29,7 @@ struct RowPlaces {
 };
 
 struct FeatureRef {
-  void const* ids;         // [num_ids] of id_type
+  void const* ids;         // [num_ids] of id_type; after the last bag they stand for padding
   IdType id_type;          //
   int32_t table;           // which of the call's tables
   int64_t num_ids;         //
@@ -63,6 +63,12 @@ DYNEMB_HD BagRange within(BagRange const& range, BagRange const& limits) {
   };
   auto const begin = clamped(range.begin, limits.begin);
   return {begin, clamped(range.end, begin)};
+}
+
+// Where the positions of bags end: those behind it are padding, whatever ids stand there.
+DYNEMB_HD int64_t end_of_bags(FeatureRef const& feature) {
+  if (feature.offsets == nullptr) return feature.num_ids;
+  return within({feature.offsets[feature.num_bags], feature.num_ids}, {0, feature.num_ids}).begin;
 }
 
 // A division of 64 bits takes five times as long as one of 32.

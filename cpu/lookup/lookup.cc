@@ -153,7 +153,8 @@ struct Lookup {
   uint64_t further_uses(FeatureChunk const& chunk) const {
     auto const& feature = feature_of(chunk);
     uint64_t result = 0;
-    for (auto i = chunk.begin; i < chunk.end; ++i) {
+    auto const end = std::min(chunk.end, end_of_bags(feature));
+    for (auto i = chunk.begin; i < end; ++i) {
       if (load_key(feature.ids, feature.id_type, i) >= kFirstReservedKey) continue;
       result += uint64_t{args.uses[chunk.feature][i]} - 1;
     }

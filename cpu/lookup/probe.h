@@ -31,7 +31,10 @@ template <Isa isa>
 class Probe {
  public:
   Probe(TableRef const& table, FeatureRef const& feature)
-      : table_(table), feature_(feature), bucket_bytes_(bucket_bytes(table.policy)) {}
+      : table_(table),
+        feature_(feature),
+        end_of_bags_(end_of_bags(feature)),
+        bucket_bytes_(bucket_bytes(table.policy)) {}
 
   // Calls found(position, slot, entry) for positions in order; for a key that is not there the slot
   // is kMissingSlot, and the entry is any. After each group of positions it calls
@@ -70,6 +73,9 @@ class Probe {
   void start(Group& group, int64_t first, int size) const {
     for (int i = 0; i < size; ++i) {
       group.keys[i] = load_key(feature_.ids, feature_.id_type, first + i);
+    }
+    for (auto i = std::max<int64_t>(end_of_bags_ - first, 0); i < size; ++i) {
+      group.keys[i] = kEmptyKey;
     }
     hash(group);
     auto const* const index = table_.index;
@@ -166,6 +172,7 @@ class Probe {
 
   TableRef const& table_;
   FeatureRef const& feature_;
+  int64_t end_of_bags_;
   int64_t bucket_bytes_;
   Group ring_[2];
 };

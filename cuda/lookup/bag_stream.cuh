@@ -205,12 +205,11 @@ struct BagStream {
     stream.sum(slots);
   }
 
-  // Positions after the last bag, shared out among the warps: they get a slot, and no row.
-  __device__ __forceinline__ void probe_after_bags(int64_t warp, int64_t num_warps) const {
-    auto const after = begin_of(static_cast<int32_t>(feature.num_bags));
-    for (auto base = after + warp * 32; base < feature.num_ids; base += num_warps * 32) {
-      auto const last = min(base + 32, feature.num_ids);
-      probe(static_cast<int32_t>(base), static_cast<int32_t>(last), false);
+  // Positions after the last bag, shared out among the warps, are padding.
+  __device__ __forceinline__ void skip_after_bags(int64_t warp, int64_t num_warps) const {
+    auto const first = end_of_bags(feature) + warp * 32 + lane_id();
+    for (auto position = first; position < feature.num_ids; position += num_warps * 32) {
+      feature.slots[position] = kPaddingSlot;
     }
   }
 };
@@ -231,7 +230,7 @@ __global__ void __launch_bounds__(kStreamBlock, 32 * 32 / kStreamBlock)
   auto const stream = BagStream<typename Formats::Stored, typename Formats::Row, kTiled>{
       {}, {}, call.tables[feature.table], feature, caches[warp_in_block], first_bag, bags};
   if (bags > 0) stream.run();
-  if (feature.bag_size == 0) stream.probe_after_bags(warp, int64_t{blocks} * kWarps);
+  if (feature.bag_size == 0) stream.skip_after_bags(warp, int64_t{blocks} * kWarps);
 }
 
 // ---- host ---------------------------------------------------------------------------------------

@@ -44,6 +44,11 @@ struct FindIds {
     }
   }
 
+  // For a position after the last bag; all lanes of a warp call this.
+  __device__ __forceinline__ void skip(Here const& here, int64_t position) const {
+    if (position < here.feature.num_ids) here.feature.slots[position] = kPaddingSlot;
+  }
+
   __device__ __forceinline__ void touch(Here const& /*here*/, Probed const& /*id*/,
                                         int64_t /*position*/) const {}
 };

@@ -159,6 +159,13 @@ struct LookupIds {
     }
   }
 
+  // For a position after the last bag; all lanes of a warp call this.
+  __device__ __forceinline__ void skip(Here const& here, int64_t position) const {
+    auto const exists = position < here.feature.num_ids;
+    if (exists) here.feature.slots[position] = kPaddingSlot;
+    count_none(here.table, __ballot_sync(kFullWarp, exists), 0);
+  }
+
   static __device__ __forceinline__ bool is_none(int32_t slot) {
     return slot == kPaddingSlot || slot == kRefusedSlot;
   }

@@ -41,10 +41,10 @@ __device__ __forceinline__ void pool_of_warp(Rows const& rows, WarpShare const& 
         share.last, static_cast<int32_t>(end));
   }
   if (feature.bag_size > 0) return;
-  // Positions after the last bag, shared out among the warps: they get a slot, and no row.
-  auto const after = within({feature.offsets[feature.num_bags], feature.num_ids}, all).begin;
-  for (auto base = after + share.warp * 32; base < feature.num_ids; base += share.num_warps * 32) {
-    probe_only(rows.here, rows.ids, base, min(base + 32, feature.num_ids));
+  // Positions after the last bag, shared out among the warps.
+  auto const after = end_of_bags(feature) + share.warp * 32;
+  for (auto base = after; base < feature.num_ids; base += share.num_warps * 32) {
+    rows.ids.skip(rows.here, base + lane_id());
   }
 }
 

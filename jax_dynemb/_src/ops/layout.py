@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -110,6 +110,14 @@ class FeatureInput:
     # uint32[n, 2], the ids of several features one after the other, ``ids`` a part of
     # them; None: the feature has an array of its own.
     shared: jax.Array | None = None
+    # ``ids`` as they were given, where padding does not yet follow the last bag.
+    given: jax.Array | None = None
+
+    @property
+    def of_call(self) -> jax.Array:
+        """The ids for a kernel that gets the offsets, and so knows the padding."""
+        has_given = self.given is not None and self.offsets is not None
+        return cast(jax.Array, self.given) if has_given else self.ids
 
 
 class JaggedBags(NamedTuple):
@@ -208,7 +216,10 @@ def _prepare_jagged(
     layout = FeatureLayout(*named, *shapes, bag_size, weights is not None)
     flat_weights = None if weights is None else _flat_weights(layout, weights)
     own_offsets = offsets if pooled else None
-    return layout, FeatureInput(array, own_offsets, flat_weights, bags.malformed)
+    # XLA drops the copy with padding unless something reads it.
+    return layout, FeatureInput(
+        array, own_offsets, flat_weights, bags.malformed, given=bags.ids
+    )
 
 
 def id_array(

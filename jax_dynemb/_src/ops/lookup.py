@@ -86,7 +86,9 @@ class _CallBatch:
         pairs = zip(self.inputs, self.views, strict=True)
         for f, ((layout, feature_input), where) in enumerate(pairs):
             config = configs[layout.table]
-            ids = shared.operand(f, feature_input.ids) if shared else feature_input.ids
+            ids = feature_input.of_call
+            if shared:
+                ids = shared.operand(f, feature_input.ids)
             call.operand(
                 ids, feature_input.offsets, feature_input.weights, feature_input.uses
             )

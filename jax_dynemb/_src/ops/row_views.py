@@ -133,13 +133,16 @@ def copied_batch(
     lookups = (0, code("counters", "lookups"), 1)
     # The highest bit of a 64-bit count: 0, but XLA does not know that, so it copies.
     nothing = states[tiered[0].state_name].counters[lookups] >> 31
-    return [
-        (
-            layout,
-            dataclasses.replace(feature_input, ids=_copied(feature_input.ids, nothing)),
+
+    def copied(feature_input: FeatureInput) -> FeatureInput:
+        given = feature_input.given
+        return dataclasses.replace(
+            feature_input,
+            ids=_copied(feature_input.ids, nothing),
+            given=None if given is None else _copied(given, nothing),
         )
-        for layout, feature_input in inputs
-    ]
+
+    return [(layout, copied(feature_input)) for layout, feature_input in inputs]
 
 
 def _copied(ids: jax.Array, nothing: jax.Array) -> jax.Array:

@@ -53,7 +53,8 @@ def lookup(
     for (layout, feature_input), output in zip(inputs, outputs, strict=True):
         rows[layout.feature] = output["rows"]
         features[layout.feature] = FeatureResidual(
-            ids=feature_input.ids,
+            # Gradients of weights read a row for each id, without bags.
+            ids=feature_input.ids if layout.weighted else feature_input.of_call,
             slots=output["slots"],
             offsets=feature_input.offsets,
             weights=feature_input.weights,
