@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -110,14 +110,9 @@ class FeatureInput:
     # uint32[n, 2], the ids of several features one after the other, ``ids`` a part of
     # them; None: the feature has an array of its own.
     shared: jax.Array | None = None
-    # ``ids`` as they were given, where padding does not yet follow the last bag.
+    # ``ids`` as they were given, for kernels that get offsets: to these all is padding
+    # after the last bag. None where ``ids`` are the same.
     given: jax.Array | None = None
-
-    @property
-    def of_call(self) -> jax.Array:
-        """The ids for a kernel that gets the offsets, and so knows the padding."""
-        has_given = self.given is not None and self.offsets is not None
-        return cast(jax.Array, self.given) if has_given else self.ids
 
 
 class JaggedBags(NamedTuple):
@@ -217,8 +212,9 @@ def _prepare_jagged(
     flat_weights = None if weights is None else _flat_weights(layout, weights)
     own_offsets = offsets if pooled else None
     # XLA drops the copy with padding unless something reads it.
+    given = bags.ids if pooled else None
     return layout, FeatureInput(
-        array, own_offsets, flat_weights, bags.malformed, given=bags.ids
+        array, own_offsets, flat_weights, bags.malformed, given=given
     )
 
 

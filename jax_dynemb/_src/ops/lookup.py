@@ -86,9 +86,11 @@ class _CallBatch:
         pairs = zip(self.inputs, self.views, strict=True)
         for f, ((layout, feature_input), where) in enumerate(pairs):
             config = configs[layout.table]
-            ids = feature_input.of_call
+            ids = feature_input.given
+            if ids is None or feature_input.offsets is None:
+                ids = feature_input.ids
             if shared:
-                ids = shared.operand(f, feature_input.ids)
+                ids = shared.operand(f, ids)
             call.operand(
                 ids, feature_input.offsets, feature_input.weights, feature_input.uses
             )

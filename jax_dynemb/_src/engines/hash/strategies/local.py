@@ -54,7 +54,9 @@ def lookup(
         rows[layout.feature] = output["rows"]
         features[layout.feature] = FeatureResidual(
             # Gradients of weights read a row for each id, without bags.
-            ids=feature_input.ids if layout.weighted else feature_input.of_call,
+            ids=feature_input.ids
+            if layout.weighted or feature_input.given is None
+            else feature_input.given,
             slots=output["slots"],
             offsets=feature_input.offsets,
             weights=feature_input.weights,
