@@ -34,9 +34,9 @@ struct Gradients {
   }
 };
 
-// A position that has a live row. Most threads read what another one has dealt, and what travels
-// between cores takes longer than all else. So a position lies apart, and is written where it is
-// needed; and the feature is that of the piece.
+// A position that has a live row. Most entries are read on another core than they were written on,
+// and moving their lines takes longer than all else. So the position lies apart, and is written
+// only where it is needed; and the feature is that of the piece.
 struct DealtEntry {
   uint32_t slot;  // counted from the first slot of the partition
   uint32_t bag;

@@ -28,8 +28,8 @@ class GradientList {
     return list;
   }
 
-  // Places the entries of a partition whose rows are loaded. Gradients have `dim` columns, a column
-  // is `width` bytes wide.
+  // Lists the gradients of a partition by row. Each is `dim` columns of `width` bytes.
+  // Precondition: `rows` has loaded the partition.
   void load(GradientPartitions const& partitions, int64_t partition, PartitionRows& rows,
             FeatureRef const* features, int32_t dim, int64_t width) {
     if (gradients_.size() < rows.num_entries()) gradients_.resize(rows.num_entries());
@@ -69,7 +69,7 @@ class RowGradients {
  public:
   static constexpr Isa kIsa = isa;
 
-  // Of a partition whose rows are loaded.
+  // Precondition: `rows` has loaded the partition.
   RowGradients(GradientPartitions const& partitions, int64_t partition, PartitionRows& rows,
                FeatureRef const* features, int32_t dim)
       : rows_(rows),

@@ -141,7 +141,8 @@ void update_partition(Gradients const& gradients, TableRef const& table,
   if (skipped > 0) fetch_add(table.counters + kNonfinite, skipped);
 }
 
-// Calls body(gradients) with the RowGradients of a partition, whose rows have `dim` columns.
+// Calls body(gradients) with the RowGradients of a partition that `rows` has loaded; `dim` is the
+// width of its table.
 template <class Body>
 void with_gradients(GradientTypes const& types, GradientPartitions const& partitions,
                     int64_t partition, PartitionRows& rows, int32_t dim, Body const& body) {

@@ -48,11 +48,11 @@ struct Loop {
     }
   }
 
-  // A thread that sleeps starts again some 20 us after the last chunk, which takes less in most
-  // loops. So it looks for about as long before it sleeps.
+  // A blocked thread wakes up some 20 us after the last chunk, and most loops have less to wait
+  // for. So this spins for about as long before it blocks.
   void wait() {
-    constexpr int kLooks = 2000;
-    for (int i = 0; i < kLooks; ++i) {
+    constexpr int kSpins = 2000;
+    for (int i = 0; i < kSpins; ++i) {
       if (has_ended()) return;
       pause();
     }
@@ -90,7 +90,7 @@ void for_each_chunk(ThreadPool const& pool, int64_t num_chunks, Function const& 
 }
 
 // Calls second(chunk) for every chunk in [0, num_second), once first(chunk) has ended for all in
-// [0, num_first). Helpers stay for both, because one that has to be called starts some 20 us later.
+// [0, num_first). A helper takes chunks of both, because another one would start some 20 us later.
 template <class First, class Second>
 void for_each_chunk_twice(ThreadPool const& pool, int64_t num_first, First const& first,
                           int64_t num_second, Second const& second) {

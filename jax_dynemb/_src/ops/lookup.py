@@ -87,7 +87,7 @@ class _CallBatch:
         for f, ((layout, feature_input), where) in enumerate(pairs):
             config = configs[layout.table]
             ids = feature_input.given
-            if ids is None or feature_input.offsets is None:
+            if ids is None:
                 ids = feature_input.ids
             if shared:
                 ids = shared.operand(f, ids)
