@@ -8,7 +8,8 @@
 Workload t (see ``bench_tiers.py``) with products of bfloat16 matrices between lookup
 and update. Compares a plain step, a prefetch before the dense part and a prefetch
 during it. `hidden` is the share of the shorter of the bus and the dense part by which a
-step is shorter than both after each other. Then rows of all three are compared.
+step is shorter than both after each other. `--json` also has a step of each way as a
+timeline, which ``tiers/timeline.py`` draws.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -27,6 +29,7 @@ import numpy as np
 
 import jax_dynemb as jde
 from tiers.stream import WORKLOAD, Stream
+from tiers.timeline import Event, record
 from tiers.training import Training, events_of
 
 PLAIN, BEFORE, DURING = "plain", "prefetch", "prefetch_during"
@@ -72,7 +75,7 @@ def compiled(training: Training, way: str, dense: Dense) -> _Step:
             moved, last = compute(rows)
         return coll.apply_gradients(state, residual, moved), last
 
-    options = jde.compiler_options()
+    options = jde.compiler_options(loops=True)
     return jax.jit(step, donate_argnums=0, compiler_options=options)
 
 
@@ -115,6 +118,10 @@ class Timer:
             best = min(best, 100 * (time.perf_counter() - begin))
         return best
 
+    def timeline(self, step: _Step) -> list[Event]:
+        """Records what a GPU did in one step of five."""
+        return record(lambda: self._round(step, 5))
+
     def _round(self, step: _Step, steps: int) -> float:
         first, self._next = self._next, self._next + steps
         drawn = self.stream.batches(first, first + steps + 1)
@@ -145,6 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = {"device": jax.devices()[0].device_kind, "optimizer": given.optimizer}
     told = {"untiered_ms": untiered, "tiered_ms": tiered, "bus_ms": bus}
     print(json.dumps(found | told), flush=True)
+    lines, timelines = [], []
     for layers in given.layers:
         dense = Dense(given.width, layers)
         alone = timer.dense_alone(dense)
@@ -157,7 +165,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             hits = moved["hits"] / max(1, moved["hits"] + moved["misses"])
             line = {"dense_ms": alone, "way": way, "ms": ms, "over_dense": ms - alone}
             line |= {"hidden": (tiered + alone - ms) / min(bus, max(alone, 1e-3))}
-            print(json.dumps(line | {"hit_rate": hits}), flush=True)
+            line |= {"hit_rate": hits}
+            print(json.dumps(line), flush=True)
+            lines.append(line)
+            if given.json and layers == given.drawn:
+                timelines.append({"way": way, "events": timer.timeline(step)})
+    if given.json:
+        figures = found | told | {"lines": lines, "timelines": timelines}
+        Path(given.json).write_text(json.dumps(figures))
 
 
 def _options() -> argparse.ArgumentParser:
@@ -174,6 +189,8 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--json", help="file for all figures")
+    parser.add_argument("--drawn", type=int, default=4, help="layers of the timelines")
     parser.add_argument(
         "--pinned", type=int, default=110, help="most GB of host memory"
     )

@@ -97,7 +97,7 @@ class Training:
             }
             return coll.apply_gradients(state, residual, gradients)
 
-        options = {**jde.compiler_options(), **(options or {})}
+        options = {**jde.compiler_options(loops=True), **(options or {})}
         self._step = jax.jit(train, donate_argnums=0, compiler_options=options)
         self._find = jax.jit(lambda state, batch: coll.find(state, batch)[0])
 

@@ -36,7 +36,10 @@ constexpr int kLongestPiece = 32;
 //                        at a time
 //   long_rows            a row may take a warp several steps. Where it cannot, the loops for it
 //                        would take registers from the one that counts.
-template <int kPositions, int kBlock, int kPiece, bool kMinimizesLatency, bool kLongRows>
+//   quads                steps of columns that a lane holds at a time. With more than one, a row of
+//                        several steps is summed once, but fewer warps have room for it.
+template <int kPositions, int kBlock, int kPiece, bool kMinimizesLatency, bool kLongRows,
+          int kQuads = 1>
 struct BlockShape {
   static constexpr int positions = kPositions;
   static constexpr int threads = kBlock;
@@ -44,6 +47,7 @@ struct BlockShape {
   static constexpr int piece = kPiece;
   static constexpr bool minimizes_latency = kMinimizesLatency;
   static constexpr bool long_rows = kLongRows;
+  static constexpr int quads = kQuads;
 };
 
 using NarrowRows = BlockShape<256, 128, kLongestPiece, false, false>;  // two tiles a warp, or more
@@ -52,6 +56,12 @@ using LongRows = BlockShape<64, 64, kLongestPiece, false, true>;
 // A small batch: more of the multiprocessors have work, and more tiles a popular row.
 using FewItems = BlockShape<64, 128, kLongestPiece / 2, true, false>;
 using FewLongRows = BlockShape<64, 128, kLongestPiece / 2, true, true>;
+// Rows of up to so many steps, of an optimizer that looks at all columns before it changes one:
+// with LongRows they would be summed twice. Pieces are as long, so both need the same memory.
+template <int kQuads>
+using WholeRows = BlockShape<64, 64, kLongestPiece, false, true, kQuads>;
+
+constexpr int kMostQuads = 8;
 
 // What is known of a position of the block: where its gradient lies and its factor.
 struct alignas(16) GradientRow {
@@ -361,6 +371,13 @@ auto with_block_shape(int64_t items, int32_t columns, Function const& function) 
   if (long_rows) return function(LongRows{});
   if (columns > kColumnsOfWarp / 2) return function(WideRows{});
   return function(NarrowRows{});
+}
+
+// The same of rows that are summed whole.
+template <class Function>
+auto with_whole_rows(int32_t columns, Function const& function) {
+  if (columns > kMostQuads / 2 * kColumnsOfWarp) return function(WholeRows<kMostQuads>{});
+  return function(WholeRows<kMostQuads / 2>{});
 }
 
 }  // namespace dynemb::cuda

@@ -38,6 +38,24 @@ struct BeginUpdate {
   }
 };
 
+int common_kind(UpdateArgs const& args) {
+  for (int32_t t = 1; t < args.num_tables; ++t) {
+    if (args.optimizers[t] != args.optimizers[0]) return kAnyKind;
+  }
+  return static_cast<int>(args.optimizers[0]);
+}
+
+// Whether rows are summed whole. Narrower ones, and those of optimizers that do not look at all
+// columns first, gain more from the warps that such sums have no room for.
+bool takes_whole_rows(UpdateArgs const& args) {
+  auto const is_wide = [](TableRef const& table) {
+    return table.dim > 2 * kColumnsOfWarp && table.dim <= kMostQuads * kColumnsOfWarp;
+  };
+  return common_kind(args) == static_cast<int>(OptimizerKind::kRowwiseAdagrad) &&
+         total_ids(args) > kSmallBatch &&
+         std::all_of(args.tables, args.tables + args.num_tables, is_wide);
+}
+
 bool skips_any(UpdateArgs const& args) {
   auto const skips = [](TableRef const& table) { return table.skips_nonfinite != 0; };
   return std::any_of(args.tables, args.tables + args.num_tables, skips);
@@ -94,15 +112,9 @@ cudaError_t launch_kind(UpdateArgs const& args, UpdateScratch<SortKey> const& sc
           sorted,
           scratch.long_runs,
           true,
-          {scratch.optimizers, skips_any(args), scratch.is_large, scratch.seeds}},
+          {scratch.optimizers, skips_any(args), scratch.is_large, scratch.seeds},
+          takes_whole_rows(args)},
       stream);
-}
-
-int common_kind(UpdateArgs const& args) {
-  for (int32_t t = 1; t < args.num_tables; ++t) {
-    if (args.optimizers[t] != args.optimizers[0]) return kAnyKind;
-  }
-  return static_cast<int>(args.optimizers[0]);
 }
 
 // The kernel that fits most calls of these formats; one for any call where there is no other.

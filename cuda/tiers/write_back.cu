@@ -189,14 +189,14 @@ cudaError_t write_back(WriteBackArgs const& args, void* /*scratch*/, cudaStream_
   return run_swap(args, false, stream);
 }
 
-// As many warps as in swap_rows, in the largest blocks, so that they occupy few multiprocessors:
-// the blocks of a matrix product find no room beside them.
+// In the largest blocks, and no more of them than the bus needs: those of a matrix product find no
+// room on the multiprocessors that they occupy.
 cudaError_t swap_rows_beside(WriteBackArgs const& args, cudaStream_t stream) {
   constexpr int kWarps = 32;
   auto const call = swap_call(args, true);
   auto const warps = useful_warps(call);
   if (warps == 0) return cudaSuccess;
-  auto const most = int64_t{multiprocessors()} / 16;
+  auto const most = int64_t{multiprocessors()} / 22;
   auto const blocks = std::max<int64_t>(1, std::min(ceil_div(warps, kWarps), most));
   return launch(swap_rows_kernel<kWarps>, blocks, stream, call, 0, 32 * kWarps);
 }

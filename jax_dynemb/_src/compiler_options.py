@@ -24,13 +24,13 @@ def compiler_options(*, loops: bool = False) -> dict[str, int | str]:
 
     Args:
       loops: also record loops. A step of row-wise tables on GPUs that read each other's
-        memory has two, for ids beyond the room of an exchange. The host waits at each
-        of them for the device, and does not if they are recorded. Not for a program in
-        which the condition of some ``jax.lax.while_loop`` only returns what it
-        receives, as ``lambda carry: carry.more`` does. XLA would read such a condition
-        before it is computed; ``lambda carry: carry.count > 0`` is fine.
-        ``jde.nnx.jit`` looks for that, and records the loops of such steps by itself
-        with jax 0.11.
+        memory has two, for ids beyond the room of an exchange. A step of tables with a
+        tier has one, for rows beyond ``spill_rows``. The host waits at each of them for
+        the device, and does not if they are recorded. Not for a program in which the
+        condition of some ``jax.lax.while_loop`` only returns what it receives, as
+        ``lambda carry: carry.more`` does. XLA would read such a condition before it is
+        computed; ``lambda carry: carry.count > 0`` is fine. ``jde.nnx.jit`` looks for
+        that, and records the loops of such steps by itself with jax 0.11.
     """
     options: dict[str, int | str] = {"xla_gpu_graph_min_graph_size": 1}
     if loops:

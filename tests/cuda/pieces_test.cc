@@ -358,6 +358,8 @@ void run_all(std::vector<std::vector<int>> const& widths) {
 std::vector<std::vector<int>> const kNarrow{{64}, {8, 64, 32, 4}, {60, 16}};
 std::vector<std::vector<int>> const kWide{{128}, {100, 8, 128}};
 std::vector<std::vector<int>> const kLong{{132}, {256, 64, 8}};
+std::vector<std::vector<int>> const kWhole{{300}, {512, 260}, {132, 64, 8}};
+std::vector<std::vector<int>> const kWidest{{768}, {1024, 516, 16}};
 std::vector<std::vector<int>> const kOdd{{1, 3, 7, 62}};
 std::vector<std::vector<int>> const kLongAndOdd{{129, 5, 132, 8}};
 
@@ -369,6 +371,16 @@ void run_shapes() {
   run_all<FewItems, kKind>(kNarrow);
   run_all<FewItems, kKind>(kWide);
   run_all<FewLongRows, kKind>(kLong);
+}
+
+// Rows that are summed whole, by an optimizer that looks at all columns first.
+void run_whole_rows() {
+  constexpr auto kKind = static_cast<int>(OptimizerKind::kRowwiseAdagrad);
+  run_all<WholeRows<4>, kKind>(kWhole);
+  run_all<WholeRows<8>, kKind>(kWhole);
+  run_all<WholeRows<8>, kKind>(kWidest);
+  run_all<WholeRows<4>, kKind, HalfFormats, true>(kWhole);
+  run_all<WholeRows<8>, kKind, MixedFormats, true>(kWidest);
 }
 
 template <int kKind>
@@ -413,6 +425,7 @@ int main() {
   run_shapes<static_cast<int>(OptimizerKind::kAdagrad)>();
   run_shapes<static_cast<int>(OptimizerKind::kRowwiseAdagrad)>();
   run_shapes<static_cast<int>(OptimizerKind::kAdam)>();
+  run_whole_rows();
   run_rounding<static_cast<int>(OptimizerKind::kSgd)>();
   run_rounding<static_cast<int>(OptimizerKind::kRowwiseAdagrad)>();
   run_rounding<static_cast<int>(OptimizerKind::kAdam)>();

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the loops of a step may be part of a CUDA graph.
 
-In a step of row-wise tables between GPUs that read each other's memory there are loops
-which seldom run. The host waits for the device at each of them, unless XLA records
-them. By default XLA of jaxlib 0.11 records none. If it does, a condition that only
-returns an operand of its loop is read before the operand is computed. So loops are
-recorded only where all of them are those of this library.
+Two kinds of steps have loops which seldom run. Row-wise tables between GPUs that read
+each other's memory may need several rounds, and so may the update of a tier. The host
+waits for the device at each loop, unless XLA records it. By default XLA of jaxlib 0.11
+records none. If it does, a condition that only returns an operand of its loop is read
+before the operand is computed. So loops are recorded only where all of them are those
+of this library.
 """
 
 from __future__ import annotations
@@ -19,26 +20,31 @@ from jax.extend import core
 
 # The version of JAX with which recorded loops were tested on GPUs.
 _TRIED = (0, 11)
-_EXCHANGE = "dynemb_exchange"
+# Calls in the loops of this library: of an exchange, and of rounds of a tier.
+_CALLS = ("dynemb_exchange", "dynemb_fetch")
 
 
 def may_gain(arrays: Any) -> bool:
     """Tells whether a step on these arrays may have loops worth recording."""
     if jax.__version_info__[:2] != _TRIED:
         return False
-    return any(_lies_on_gpus(leaf) for leaf in jax.tree.leaves(arrays))
+    return any(_is_looped_over(leaf) for leaf in jax.tree.leaves(arrays))
 
 
-def _lies_on_gpus(leaf: Any) -> bool:
-    devices = getattr(getattr(leaf, "sharding", None), "device_set", ())
-    return len(devices) > 1 and next(iter(devices)).platform == "gpu"
+def _is_looped_over(leaf: Any) -> bool:
+    """Tells whether an array lies on several GPUs, or in host memory beside one."""
+    sharding = getattr(leaf, "sharding", None)
+    devices = getattr(sharding, "device_set", ())
+    if not devices or next(iter(devices)).platform != "gpu":
+        return False
+    return len(devices) > 1 or getattr(sharding, "memory_kind", None) == "pinned_host"
 
 
 def has_recordable_loops(jaxpr: core.Jaxpr) -> bool:
-    """Tells whether all loops go between peers, and their conditions compute."""
+    """Tells whether all loops are this library's, and their conditions compute."""
     loops = list(_loops(jaxpr))
     whiles = [eqn for eqn in _equations(jaxpr) if eqn.primitive.name == "while"]
-    return bool(loops) and all(map(_exchanges, loops)) and all(map(_computes, whiles))
+    return bool(loops) and all(map(_is_ours, loops)) and all(map(_computes, whiles))
 
 
 def _loops(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
@@ -51,10 +57,10 @@ def _loops(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
                 yield from _loops(inner)
 
 
-def _exchanges(loop: core.JaxprEqn) -> bool:
-    """Tells whether an exchange between peers is in a loop."""
+def _is_ours(loop: core.JaxprEqn) -> bool:
+    """Tells whether a loop has an exchange between peers, or a round of a tier."""
     inside = [eqn for inner in _programs_in(loop) for eqn in _equations(inner)]
-    return any(eqn.params.get("target_name") == _EXCHANGE for eqn in inside)
+    return any(eqn.params.get("target_name") in _CALLS for eqn in inside)
 
 
 def _computes(loop: core.JaxprEqn) -> bool:
