@@ -69,7 +69,7 @@ def chosen(monkeypatch):
     """
     peers.emulate(monkeypatch)
     monkeypatch.setattr(program, "may_gain", lambda arrays: True)
-    monkeypatch.setattr(recorded_loops, "_is_ours", emulates_exchange)
+    monkeypatch.setattr(recorded_loops, "_exchanges", emulates_exchange)
     looks = []
 
     def look(jaxpr):

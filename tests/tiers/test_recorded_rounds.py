@@ -14,6 +14,7 @@ from flax import nnx
 
 import jax_dynemb as jde
 from jax_dynemb._src.nnx.fast_path.recorded_loops import has_recordable_loops
+from meshes import mesh_of
 from support import assert_same_rows, export
 from tiered import ADAM, TIER
 
@@ -85,8 +86,11 @@ def test_the_host_waits_for_no_round(loops):
     assert waits == 0 if loops else waits >= len(batches)
 
 
-def test_rounds_of_a_tier_are_found(platform):
-    coll = jde.Tables([dataclasses.replace(CONFIG, tier=TIER)])
+@pytest.mark.parametrize("devices", [None, 2])
+def test_rounds_of_a_tier_are_found(devices):
+    """On a mesh they are launched as before."""
+    mesh = None if devices is None else mesh_of(devices)
+    coll = jde.Tables([dataclasses.replace(CONFIG, tier=TIER)], mesh=mesh)
 
     def train(state, ids):
         rows, residual, state = coll.lookup(state, ids)
@@ -94,7 +98,8 @@ def test_rounds_of_a_tier_are_found(platform):
 
     few, many = drawn(0, 40), drawn(0)
     state = coll.init(0)
-    assert has_recordable_loops(jax.make_jaxpr(train)(state, many).jaxpr)
+    found = has_recordable_loops(jax.make_jaxpr(train)(state, many).jaxpr)
+    assert found == (devices is None)
     assert not has_recordable_loops(jax.make_jaxpr(train)(state, few).jaxpr)
 
 

@@ -7,7 +7,7 @@ each other's memory may need several rounds, and so may the update of a tier. Th
 waits for the device at each loop, unless XLA records it. By default XLA of jaxlib 0.11
 records none. If it does, a condition that only returns an operand of its loop is read
 before the operand is computed. So loops are recorded only where all of them are those
-of this library.
+of this library. Those of a tier on a mesh were not tried.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from jax.extend import core
 
 # The version of JAX with which recorded loops were tested on GPUs.
 _TRIED = (0, 11)
-# Calls in the loops of this library: of an exchange, and of rounds of a tier.
-_CALLS = ("dynemb_exchange", "dynemb_fetch")
+# Calls in the loops of this library: an exchange, and a round of a tier.
+_EXCHANGE, _FETCH = "dynemb_exchange", "dynemb_fetch"
 
 
 def may_gain(arrays: Any) -> bool:
@@ -42,9 +42,11 @@ def _is_looped_over(leaf: Any) -> bool:
 
 def has_recordable_loops(jaxpr: core.Jaxpr) -> bool:
     """Tells whether all loops are this library's, and their conditions compute."""
-    loops = list(_loops(jaxpr))
-    whiles = [eqn for eqn in _equations(jaxpr) if eqn.primitive.name == "while"]
-    return bool(loops) and all(map(_is_ours, loops)) and all(map(_computes, whiles))
+    loops, equations = list(_loops(jaxpr)), list(_equations(jaxpr))
+    names = {eqn.primitive.name for eqn in equations}
+    is_ours = _exchanges if "shard_map" in names else _fetches
+    whiles = [eqn for eqn in equations if eqn.primitive.name == "while"]
+    return bool(loops) and all(map(is_ours, loops)) and all(map(_computes, whiles))
 
 
 def _loops(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
@@ -57,10 +59,19 @@ def _loops(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
                 yield from _loops(inner)
 
 
-def _is_ours(loop: core.JaxprEqn) -> bool:
-    """Tells whether a loop has an exchange between peers, or a round of a tier."""
+def _exchanges(loop: core.JaxprEqn) -> bool:
+    """Tells whether an exchange between peers is in a loop."""
+    return _calls(loop, _EXCHANGE)
+
+
+def _fetches(loop: core.JaxprEqn) -> bool:
+    """Tells whether a round of a tier is in a loop."""
+    return _calls(loop, _FETCH)
+
+
+def _calls(loop: core.JaxprEqn, target: str) -> bool:
     inside = [eqn for inner in _programs_in(loop) for eqn in _equations(inner)]
-    return any(eqn.params.get("target_name") in _CALLS for eqn in inside)
+    return any(eqn.params.get("target_name") == target for eqn in inside)
 
 
 def _computes(loop: core.JaxprEqn) -> bool:
