@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
+from jax_dynemb._src.stores import manifest
 from stores.conftest import random_rows, table_config
 
 
@@ -225,6 +226,33 @@ def test_readers_that_open_beside_a_writer(tmp_path):
         thread.join()
     assert not errors, errors
     assert len(set(opened)) > 2
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["replaced", "removed"])
+def test_a_commit_goes_while_it_is_read(tmp_path, monkeypatch, again):
+    """Removed and made again between two looks, it is as good as before."""
+    with small_log(tmp_path, keep=4) as log:
+        keys = np.arange(20)
+        for tag in ("first", "same"):
+            log.put(keys, np.full((20, log.layout.row_bytes), len(tag), np.uint8))
+            log.commit(tag)
+    read, gone = manifest.read_json, []
+
+    def interrupted(path):
+        if path.stem != "same" or gone:
+            return read(path)
+        gone.append(path.read_bytes())
+        path.unlink()
+        try:
+            return read(path)
+        finally:
+            if again:
+                path.write_bytes(gone[0])
+
+    monkeypatch.setattr(manifest, "read_json", interrupted)
+    kept, bad = manifest.manifests(tmp_path)
+    assert gone and not bad
+    assert [each.tag for each in kept] == ["first", "same"][: 2 if again else 1]
 
 
 def test_a_huge_batch(tmp_path):

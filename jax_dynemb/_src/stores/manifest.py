@@ -166,16 +166,27 @@ def manifests(folder: Path) -> tuple[list[Manifest], list[DamagedFileError]]:
     for _ in range(_TRIES):
         good, bad, vanished = [], [], False
         for path in sorted((folder / COMMITS).glob("*.json")):
+            before = _file_version(path)
             try:
                 good.append(read_manifest(path))
             except (DamagedFileError, FileNotFoundError) as error:
-                if not path.exists():  # the writer has just removed it
+                # A writer may have removed it, and even have made it again since.
+                if before is None or _file_version(path) != before:
                     vanished = True
                 elif isinstance(error, DamagedFileError):
                     bad.append(error)
         if not vanished:
             return sorted(good, key=lambda each: each.number), bad
     raise OSError(f"{folder}: commits come faster than they can be read")
+
+
+def _file_version(path: Path) -> tuple[int, int, int] | None:
+    """Tells a file from one that replaces it; None: there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
 def _checked(path: Path) -> Fields:
