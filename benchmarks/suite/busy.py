@@ -40,6 +40,12 @@ def trace(run: Callable[[], Any], steps: int, gpus: str = "") -> Busy | None:
       steps: how many.
       gpus: ":0" for the first alone; else all together.
     """
+    profile = profiled(run)
+    return None if profile is None else summarize(profile, steps, gpus)
+
+
+def profiled(run: Callable[[], Any]) -> Any:
+    """Runs under the profiler; a `jax.profiler.ProfileData` of devices, or None."""
     options = jax.profiler.ProfileOptions()
     options.host_tracer_level = 0  # nothing but the device
     options.python_tracer_level = 0
@@ -51,8 +57,7 @@ def trace(run: Callable[[], Any], steps: int, gpus: str = "") -> Busy | None:
         finally:
             jax.profiler.stop_trace()
         files = sorted(Path(folder).rglob("*.xplane.pb"))
-        profile = jax.profiler.ProfileData.from_file(str(files[-1])) if files else None
-        return None if profile is None else summarize(profile, steps, gpus)
+        return jax.profiler.ProfileData.from_file(str(files[-1])) if files else None
 
 
 def trace_chain(
@@ -76,14 +81,7 @@ def trace_chain(
 
 def summarize(profile: Any, steps: int, gpus: str = "") -> Busy | None:
     """Reads the streams of the GPUs of a `jax.profiler.ProfileData`."""
-    events = [
-        (event.start_ns, event.duration_ns, short_name(event.name))
-        for plane in profile.planes
-        if plane.name.startswith(f"/device:GPU{gpus}")
-        for line in plane.lines
-        if line.name.startswith("Stream")
-        for event in line.events
-    ]
+    events = [(s, ns, short_name(name)) for s, ns, name in kernels(profile, gpus)]
     if not events:
         return None
     total: collections.Counter[str] = collections.Counter()
@@ -94,6 +92,18 @@ def summarize(profile: Any, steps: int, gpus: str = "") -> Busy | None:
         kernels=len(events) / steps,
         by_name={name: ns / steps / 1e3 for name, ns in total.most_common()},
     )
+
+
+def kernels(profile: Any, gpus: str = "") -> list[tuple[float, float, str]]:
+    """Lists what ran on GPUs: since when, for how many nanoseconds, and its name."""
+    return [
+        (event.start_ns, event.duration_ns, event.name)
+        for plane in profile.planes
+        if plane.name.startswith(f"/device:GPU{gpus}")
+        for line in plane.lines
+        if line.name.startswith("Stream")
+        for event in line.events
+    ]
 
 
 def short_name(name: str) -> str:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws when a GPU moved records, and when it computed, in one step of each way.
 
-    python benchmarks/tiers/timeline.py docs/images/tier_overlap.svg overlap.json
+    PYTHONPATH=benchmarks python -m tiers.timeline docs/images/tier_overlap.svg run.json
 
 The file is what `bench_tier_overlap.py --json` wrote.
 """
@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+
+from suite.busy import kernels, profiled
 
 RECORDS, TABLES, DENSE = "records", "tables", "dense part"
 _COLORS = {RECORDS: "tab:orange", TABLES: "tab:blue", DENSE: "tab:gray"}
@@ -28,29 +29,8 @@ Event = tuple[str, float, float]
 
 def record(run: Callable[[], Any]) -> list[Event]:
     """Records what a GPU did in the last step but one of some; nothing elsewhere."""
-    options = jax.profiler.ProfileOptions()
-    options.host_tracer_level = options.python_tracer_level = 0
-    with tempfile.TemporaryDirectory() as folder:
-        jax.profiler.start_trace(folder, profiler_options=options)
-        try:
-            jax.block_until_ready(run())
-        finally:
-            jax.profiler.stop_trace()
-        file = next(Path(folder).rglob("*.xplane.pb"))
-        profile = jax.profiler.ProfileData.from_file(str(file))
-        lines = [
-            line
-            for plane in profile.planes
-            if plane.name.startswith("/device:GPU")
-            for line in plane.lines
-            if line.name.startswith("Stream")
-        ]
-        events = sorted(
-            (event.start_ns, event.duration_ns, event.name)
-            for line in lines
-            for event in line.events
-        )
-    return _last_but_one(events)
+    profile = profiled(lambda: jax.block_until_ready(run()))
+    return [] if profile is None else _last_but_one(sorted(kernels(profile)))
 
 
 def _last_but_one(events: Sequence[tuple[float, float, str]]) -> list[Event]:

@@ -388,7 +388,7 @@ struct PieceSummer {
     }
   }
 
-  // Rows are loaded in two halves, since they take registers.
+  // A row is loaded four steps at a time, since it takes registers.
   __device__ __forceinline__ void store_whole(Row const& row,
                                               float4 const (&sums)[Shape::quads]) const {
     constexpr int kAtOnce = 4;
@@ -463,12 +463,12 @@ struct PieceSummer {
 
 // A multiprocessor runs so many warps at the same time. A small batch has no more.
 template <class Shape, class Sink>
-constexpr int kWarpsAtOnce = Shape::quads > 4           ? 16
-                             : Shape::quads > 1         ? 20
-                             : Shape::minimizes_latency ? std::min(Sink::kWarps, 32)
-                                                        : Sink::kWarps;
+constexpr int kWarpsOfShape = Shape::quads > 4           ? 16
+                              : Shape::quads > 1         ? 20
+                              : Shape::minimizes_latency ? std::min(Sink::kWarps, 32)
+                                                         : Sink::kWarps;
 template <class Shape, class Sink>
-constexpr int kBlocksAtOnce = kWarpsAtOnce<Shape, Sink> / Shape::warps;
+constexpr int kBlocksAtOnce = kWarpsOfShape<Shape, Sink> / Shape::warps;
 
 template <class Formats, class Shape, class SortKey, class Sink>
 __global__ void __launch_bounds__(Shape::threads, kBlocksAtOnce<Shape, Sink>)
