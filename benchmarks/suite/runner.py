@@ -7,6 +7,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -143,7 +144,7 @@ class Runner:
             ms=timing.milliseconds(times),
             least_ms=min(times) * 1e3,
             floor_ms=job.floor_bytes() / self.bytes_per_second * 1e3,
-            stats=_total(ready.coll.stats(state)),
+            stats=_total(_stats(ready.coll, state)),
             **memory,
         )
 
@@ -217,6 +218,13 @@ def _compile(job: Job) -> _Program:
         batch += [{f: jax.ShapeDtypeStruct(s, row_type) for f, s in shapes.items()}]
         step = steps.training_step(coll)
     return _Program(step, step.lower(state, *batch).compile())
+
+
+def _stats(coll: jde.Tables, state: Any) -> dict[str, int | float]:
+    """Reads the counters; a fill inserts by lookups, which needs no warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* training lookups and no update")
+        return coll.stats(state)
 
 
 def _total(stats: dict[str, int | float]) -> dict[str, float]:
