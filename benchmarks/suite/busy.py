@@ -86,7 +86,7 @@ def summarize(profile: Any, steps: int, gpus: str = "") -> Busy | None:
         return None
     total: collections.Counter[str] = collections.Counter()
     for _, duration, name in events:
-        total[name] += duration
+        total[name] += round(duration)
     return Busy(
         ms=_covered(events) / steps / 1e6,
         kernels=len(events) / steps,
