@@ -121,9 +121,9 @@ def host(
       hbm_gigabytes: the same as gigabytes of rows and optimizer states. Without any of
         the three it is a sixteenth of the rows.
       spill_rows: rows of each device on their way home. An update of more rows than
-        that without a place in device memory takes several rounds. With a batch of more
-        ids the host of a GPU waits for the device at the end of each step, unless
-        loops are recorded (``jde.compiler_options``). None: an eighth of the rows in
+        that without a place in device memory takes several rounds. If a batch has more
+        ids, the host of a GPU waits for the device at the end of each step. Recorded
+        loops do not wait (``jde.compiler_options``). None: an eighth of the rows in
         device memory, but at least 4,096.
 
     Returns:
