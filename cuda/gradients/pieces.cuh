@@ -84,6 +84,15 @@ struct alignas(16) GradientRow {
   }
 };
 
+template <class Formats>
+__device__ __forceinline__ auto format_of(GradientRow const& row) {
+  if constexpr (!Formats::kKnown) {
+    return row.format();
+  } else {
+    return typename Formats::Row{};
+  }
+}
+
 __device__ __forceinline__ uint32_t pack(int32_t dim, AnyFormat format) {
   return static_cast<uint32_t>(dim) << 4 | static_cast<uint32_t>(format.type) << 2 |
          static_cast<uint32_t>(format.vector) << 1;

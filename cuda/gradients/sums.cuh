@@ -12,6 +12,7 @@
 #include "cuda/gradients/long_runs.cuh"
 #include "cuda/gradients/pieces.cuh"
 #include "cuda/gradients/sink.cuh"
+#include "cuda/gradients/whole_rows.cuh"
 
 namespace dynemb::cuda {
 
@@ -24,15 +25,6 @@ struct PiecesCall {
   Sink sink;
   bool whole_rows = false;  // the launch is of WholeRows
 };
-
-template <class Formats>
-__device__ __forceinline__ auto format_of(GradientRow const& row) {
-  if constexpr (!Formats::kKnown) {
-    return row.format();
-  } else {
-    return typename Formats::Row{};
-  }
-}
 
 // A tile sums the pieces that begin among its share of the block's positions. It walks over these
 // positions, a few gradients at a time, whatever rows they belong to. So as many loads are in
@@ -339,87 +331,6 @@ struct PieceSummer {
     }
   }
 
-  // Sums all columns of the pieces in one walk, and hands on what a whole row needs.
-  __device__ __forceinline__ void walk_whole() const {
-    constexpr int kQuads = Shape::quads;
-    constexpr int kTogether = kMostQuads / kQuads;  // gradients in flight
-    float4 sums[kQuads] = {};
-#pragma unroll 1
-    for (auto base = first; base <= last; base += kTogether) {
-      RawQuad quads[kTogether][kQuads];
-#pragma unroll
-      for (int r = 0; r < kTogether; ++r) {
-        auto const& from = memory.rows[min(base + r, last)];
-#pragma unroll
-        for (int q = 0; q < kQuads; ++q) {
-          auto const column = column_of(q);
-          auto const wanted = from.has_column(GradientRow::bound_of(column));
-          quads[r][q] =
-              load_quad_if(wanted, format_of<Formats>(from), from.row, column, from.dim());
-        }
-      }
-#pragma unroll
-      for (int r = 0; r < kTogether; ++r) {
-        auto const position = base + r;
-        if (position > last) break;
-#pragma unroll
-        for (int q = 0; q < kQuads; ++q) sums[q] = add(sums[q], position, quads[r][q]);
-        if (ends(position)) hand_on_whole(position, sums);
-      }
-    }
-  }
-
-  // The first column of this lane in a step.
-  __device__ __forceinline__ int32_t column_of(int step) const {
-    return tile.first_column() + step * tile.step();
-  }
-
-  // What the sum of a piece is for, if this tile has all of its columns.
-  __device__ __forceinline__ void hand_on_whole(int32_t position,
-                                                float4 const (&sums)[Shape::quads]) const {
-    auto const& piece = memory.pieces[position];
-    auto const& piece_end = memory.piece_ends[position];
-    auto const row = row_of(piece_end, position);
-    if (piece_end.kind == PieceEndKind::kRun) return store_whole(row, sums);
-    auto const last_of_run = piece_end.kind == PieceEndKind::kLastPiece;
-#pragma unroll
-    for (int q = 0; q < Shape::quads; ++q) {
-      if (column_of(q) < row.dim) store_partial(piece, last_of_run, column_of(q), sums[q]);
-    }
-  }
-
-  // A row is loaded four steps at a time, since it takes registers.
-  __device__ __forceinline__ void store_whole(Row const& row,
-                                              float4 const (&sums)[Shape::quads]) const {
-    constexpr int kAtOnce = 4;
-    static_assert(Shape::quads % kAtOnce == 0 && kMostQuads % Shape::quads == 0);
-    auto const& sink = call.sink;
-    auto const format = format_of<Formats>(row.table);
-    typename Sink::Loaded loaded[kAtOnce];
-    auto const load = [&](int from) {
-#pragma unroll
-      for (int q = 0; q < kAtOnce; ++q) {
-        auto const column = column_of(from + q);
-        loaded[q] = sink.load(format, row, column, column < row.dim);
-      }
-    };
-    load(0);
-    auto squares = 0.0f;
-#pragma unroll
-    for (auto const& sum : sums) squares += sum_of_tile(tile, square_of(sum));
-    auto const rate = sink.rate_or_none(row, squares, loaded[0], tile.rank == 0);
-    if (is_no_rate(rate)) return;
-#pragma unroll
-    for (int from = 0; from < Shape::quads; from += kAtOnce) {
-      if (from > 0) load(from);
-#pragma unroll
-      for (int q = 0; q < kAtOnce; ++q) {
-        auto const column = column_of(from + q);
-        if (column < row.dim) sink.store(format, row, column, loaded[q], sums[from + q], rate);
-      }
-    }
-  }
-
   // Read again rather than kept: registers are for what is on its way.
   __device__ __forceinline__ float4 add(float4 sum, int32_t position, RawQuad const& quad) const {
     auto const& from = memory.rows[position];
@@ -438,7 +349,7 @@ struct PieceSummer {
     if (!Shape::long_rows || columns <= tile.step()) {
       walk(column, Apply<true>{});
     } else if constexpr (Shape::quads > 1) {
-      walk_whole();
+      WholeRowSums<Formats, Shape, Sink, PieceSummer>{*this}.walk();
     } else if constexpr (Shape::long_rows) {
       if (call.sink.looks_ahead()) {
         for (int32_t c = 0; c < columns; c += tile.step()) walk(c + column, AddSquares{});

@@ -30,7 +30,8 @@ def compiler_options(*, loops: bool = False) -> dict[str, int | str]:
         condition of some ``jax.lax.while_loop`` only returns what it receives, as
         ``lambda carry: carry.more`` does. XLA would read such a condition before it is
         computed; ``lambda carry: carry.count > 0`` is fine. ``jde.nnx.jit`` looks for
-        that, and records the loops of such steps by itself with jax 0.11.
+        that, and records the loops of such steps by itself with jax 0.11; those of a
+        tier on one GPU alone.
     """
     options: dict[str, int | str] = {"xla_gpu_graph_min_graph_size": 1}
     if loops:
