@@ -28,6 +28,7 @@ struct FunctorRows {
   static constexpr int kAhead = 2;
   static constexpr int kWarps = kWide > 0 && kStates > 1 ? 24 : 32;  // quads take registers
   static constexpr bool kRowwise = false;
+  static constexpr bool kSumsWholeRows = false;
   static constexpr bool kUpdatesRows = true;
   static constexpr bool kChecksRows = true;
   static constexpr bool kTakesOrders = false;

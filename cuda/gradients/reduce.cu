@@ -48,6 +48,7 @@ struct ReduceRows {
   static constexpr int kAhead = 4;
   static constexpr int kStates = 0;
   static constexpr bool kRowwise = false;
+  static constexpr bool kSumsWholeRows = false;
   static constexpr bool kChecksRows = false;
   static constexpr bool kUpdatesRows = false;
   static constexpr bool kTakesOrders = true;

@@ -22,6 +22,7 @@
 //   skips(table, counts)             whether rows whose sums are not finite stay as they are; the
 //                                    lane for which `counts` holds counts one
 //   kRowwise                         every row has a rate, found from Loaded::row_state
+//   kSumsWholeRows                   whether there are kernels of WholeRows
 //   kAhead, kWarps                   gradients of a tile in flight; warps of a multiprocessor
 #pragma once
 

@@ -424,7 +424,7 @@ cudaError_t launch_pieces(PiecesCall<SortKey, Sink> const& call, cudaStream_t st
 
 template <class Formats, class SortKey, class Sink>
 cudaError_t launch_sums(PiecesCall<SortKey, Sink> const& call, cudaStream_t stream) {
-  if constexpr (Sink::kRowwise) {
+  if constexpr (Sink::kSumsWholeRows) {
     if (call.whole_rows) {
       return with_whole_rows(call.long_runs.stride, [&](auto shape) {
         return launch_pieces<Formats, decltype(shape)>(call, stream);

@@ -45,15 +45,14 @@ int common_kind(UpdateArgs const& args) {
   return static_cast<int>(args.optimizers[0]);
 }
 
-// Whether rows are summed whole. Narrower ones, and those of optimizers that do not look at all
-// columns first, gain more from the warps that such sums have no room for.
+// Whether rows are summed whole: all of them are wide, and there are kernels for their optimizer.
+// One that needs the squares of a row sums it twice else, so it gains from fewer columns on.
 bool takes_whole_rows(UpdateArgs const& args) {
-  auto const is_wide = [](TableRef const& table) {
-    return table.dim > 2 * kColumnsOfWarp && table.dim <= kMostQuads * kColumnsOfWarp;
-  };
-  return common_kind(args) == static_cast<int>(OptimizerKind::kRowwiseAdagrad) &&
-         total_ids(args) > kSmallBatch &&
-         std::all_of(args.tables, args.tables + args.num_tables, is_wide);
+  if (common_kind(args) == kAnyKind || total_ids(args) <= kSmallBatch) return false;
+  auto const without = (is_rowwise(args.optimizers[0]) ? 1 : 2) * kColumnsOfWarp;
+  return std::all_of(args.tables, args.tables + args.num_tables, [&](TableRef const& table) {
+    return table.dim > without && table.dim <= kMostQuads * kColumnsOfWarp;
+  });
 }
 
 bool skips_any(UpdateArgs const& args) {
@@ -62,10 +61,12 @@ bool skips_any(UpdateArgs const& args) {
 }
 
 // Whether gradients are read once more, so that rows of many columns need not be summed twice. A
-// small batch has little to sum, and an optimizer that needs squares sums all columns first.
+// small batch has little to sum, and an optimizer that needs squares sums all columns first. Rows
+// that are summed whole are tested in registers.
 bool looks_for_large(UpdateArgs const& args, LongRuns const& long_runs) {
   auto const needs_squares = [](OptimizerKind kind) { return is_rowwise(kind); };
-  return skips_any(args) && long_runs.stride > kColumnsOfWarp && total_ids(args) > kSmallBatch &&
+  return skips_any(args) && !takes_whole_rows(args) && long_runs.stride > kColumnsOfWarp &&
+         total_ids(args) > kSmallBatch &&
          std::none_of(args.optimizers, args.optimizers + args.num_tables, needs_squares);
 }
 

@@ -53,6 +53,7 @@ struct UpdateRows {
   using Row = SummedRow<kStates>;
 
   static constexpr bool kChecksRows = !kRowwise;
+  static constexpr bool kSumsWholeRows = kKind != kAnyKind;
   static constexpr bool kUpdatesRows = false;
   static constexpr bool kTakesOrders = false;
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/gradients/whole_rows.cuh: sums of which a tile holds all columns at a time (WholeRows), for
-// an optimizer that looks at a whole row before it changes a column of it.
+// cuda/gradients/whole_rows.cuh: sums of which a tile holds all columns at a time (WholeRows). So
+// it knows of a whole row whether all is finite, or the squares, before it changes a column of it.
 #pragma once
 
 #include <cstdint>
@@ -66,10 +66,10 @@ struct WholeRowSums {
     }
   }
 
-  // A row is loaded four steps at a time, since it takes registers.
+  // Rows are loaded some steps at a time, since they take registers, and states more of them.
   __device__ __forceinline__ void store(typename Summer::Row const& row,
                                         float4 const (&sums)[Shape::quads]) const {
-    constexpr int kAtOnce = 4;
+    constexpr int kAtOnce = Sink::kStates > 1 ? 2 : 4;
     static_assert(Shape::quads % kAtOnce == 0 && kMostQuads % Shape::quads == 0);
     auto const& sink = me.call.sink;
     auto const format = format_of<Formats>(row.table);
@@ -82,11 +82,19 @@ struct WholeRowSums {
       }
     };
     load(0);
-    auto squares = 0.0f;
+    auto rate = 0.0f;
+    if (sink.needs_squares(row)) {
+      auto squares = 0.0f;
 #pragma unroll
-    for (auto const& sum : sums) squares += sum_of_tile(me.tile, square_of(sum));
-    auto const rate = sink.rate_or_none(row, squares, loaded[0], me.tile.rank == 0);
-    if (is_no_rate(rate)) return;
+      for (auto const& sum : sums) squares += sum_of_tile(me.tile, square_of(sum));
+      rate = sink.rate_or_none(row, squares, loaded[0], me.tile.rank == 0);
+      if (is_no_rate(rate)) return;
+    } else if (Sink::kChecksRows && !all_of_tile(me.tile, is_finite(sum_of_all(sums)))) {
+      auto finite = true;
+#pragma unroll
+      for (auto const& sum : sums) finite = finite && are_finite(sum);
+      if (!all_of_tile(me.tile, finite) && sink.skips(row.table, me.tile.rank == 0)) return;
+    }
 #pragma unroll
     for (int from = 0; from < Shape::quads; from += kAtOnce) {
       if (from > 0) load(from);

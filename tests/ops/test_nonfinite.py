@@ -80,19 +80,20 @@ OF_TWO_BAGS = {
 }
 
 
-@pytest.mark.parametrize("column", [0, 135])
+@pytest.mark.parametrize("column", [0, -1])
+@pytest.mark.parametrize("dim", [136, 300])
 @pytest.mark.parametrize("case", OF_TWO_BAGS)
-def test_wide_rows_of_a_large_batch(platform, case, column):
-    """More than 2^18 ids: a GPU then looks at gradients before it sums wide rows."""
+def test_wide_rows_of_a_large_batch(platform, case, dim, column):
+    """More than 2^18 ids: a GPU looks at gradients first, or sums whole rows."""
     (first, second), weight, changes = OF_TWO_BAGS[case]
     rng = np.random.default_rng(0)
     ids = rng.integers(100, 2000, (4200, 64))
     ids[5] = ids[6] = np.arange(64)
-    d = rng.normal(size=(4200, 136)).astype(np.float32)
+    d = rng.normal(size=(4200, dim)).astype(np.float32)
     d[5, column], d[6, column] = first, second
     weights = np.ones(ids.shape, np.float32)
     weights[5] = weights[6] = weight
-    coll = jde.Tables([table(jde.optim.sgd(0.5), 136, capacity=4096, pooling="sum")])
+    coll = jde.Tables([table(jde.optim.sgd(0.5), dim, capacity=4096, pooling="sum")])
     given = {"t": jde.ids(ids)}, {"t": jnp.asarray(weights)}
     _, residual, state = coll.lookup(coll.init(0), *given)
     before = export(coll, state, "t")
@@ -103,9 +104,34 @@ def test_wide_rows_of_a_large_batch(platform, case, column):
     sums = of_bags @ np.nan_to_num(d.astype(np.float64))
     for key in after:
         change = after[key].values.astype(np.float64) - before[key].values
-        truth = -0.5 * sums[key] if changes or key >= 64 else np.zeros(136)
+        truth = -0.5 * sums[key] if changes or key >= 64 else np.zeros(dim)
         np.testing.assert_allclose(change, truth, rtol=1e-4, atol=1e-3)
     assert coll.stats(state)["t/nonfinite"] == (0 if changes else 64)
+
+
+@pytest.mark.parametrize("dim", [200, 300])
+@pytest.mark.parametrize("kind", ["adagrad", "rowwise_adagrad", "adam"])
+def test_wide_rows_of_a_large_batch_have_the_states_of_a_small_one(platform, kind, dim):
+    """Rows that a GPU sums whole in the one only; one gradient in each is NaN."""
+    rng = np.random.default_rng(dim)
+    few = rng.permutation(1 << 12)[:3000]
+    d = rng.normal(size=(few.size, dim)).astype(np.float32)
+    d[7, dim - 1] = np.nan
+    rows = []
+    for length in (few.size, (1 << 18) + 100):
+        ids, gradients = np.full(length, -1), np.zeros((length, dim), np.float32)
+        ids[: few.size], gradients[: few.size] = few, d
+        coll = jde.Tables([table(OPTIMIZERS[kind], dim, capacity=1 << 13)])
+        _, residual, state = coll.lookup(coll.init(0), {"t": jde.ids(ids)})
+        state = coll.apply_gradients(state, residual, {"t": jnp.asarray(gradients)})
+        assert coll.stats(state)["t/nonfinite"] == 1
+        rows.append(export(coll, state, "t"))
+    small, large = rows
+    assert small.keys() == large.keys()
+    for key, row in small.items():
+        np.testing.assert_allclose(row.values, large[key].values, rtol=1e-5, atol=1e-7)
+        for name, of_row in row.state.items():
+            np.testing.assert_allclose(of_row, large[key].state[name], rtol=1e-5)
 
 
 def test_propagate_gives_the_gradient_to_the_optimizer(platform):
