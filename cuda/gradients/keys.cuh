@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/feature_ref.h"
 #include "core/slot.h"
 #include "core/stamp.h"
 #include "cuda/grid/call.cuh"
@@ -65,12 +66,19 @@ struct SortedGradients {
   uint32_t const* items;
   int64_t num_items;
   int slot_bits;
+  uint32_t const* bags = nullptr;  // of each item, or null: see cuda/gradients/bags.cuh
 
   __device__ __forceinline__ int32_t table_of(SortKey key) const {
     return static_cast<int32_t>(key >> slot_bits);
   }
   __device__ __forceinline__ int32_t slot_of(SortKey key) const {
     return static_cast<int32_t>(key & ((SortKey{1} << slot_bits) - 1));
+  }
+  // The bag of an item, which stands at this position of the feature.
+  __device__ __forceinline__ int64_t bag_of_item(FeatureRef const& feature, uint32_t item,
+                                                 int64_t position) const {
+    if (bags == nullptr || feature.bag_size > 0) return bag_of(feature, position);
+    return int64_t{bags[item]};
   }
 };
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "cuda/gradients/bags.cuh"
 #include "cuda/gradients/checked_slots.cuh"
 #include "cuda/gradients/keys.cuh"
 #include "cuda/gradients/large_order.cuh"
@@ -23,7 +24,10 @@ cudaError_t order_slots(Args const& args, CallView const& view, Op const& op,
                         GradientOrder<SortKey> const& order, Zeros const& zeros,
                         SortedGradients<SortKey>* sorted, cudaStream_t stream) {
   auto const small = SmallOrder<Size, SortKey, Op>(args);
-  if (!small.fits()) return order_large<Size>(args, view, op, order, zeros, sorted, stream);
+  if (!small.fits()) {
+    DYNEMB_CUDA_TRY(order_large<Size>(args, view, op, order, zeros, sorted, stream));
+    return find_bags(args, view, order, sorted, stream);
+  }
   *sorted = order.sorted(0);
   return small.launch(args, view, op, order.keys[0], order.items[0], order.layout,
                       order.keys_have.slot_bits, zeros, stream);

@@ -208,10 +208,14 @@ struct PieceCutter {
     return low;
   }
 
-  __device__ __forceinline__ GradientRow gradient_row(Place const& place) const {
+  __device__ __forceinline__ GradientRow gradient_row(uint32_t item) const {
+    return gradient_row(item, place_of(view, item));
+  }
+
+  __device__ __forceinline__ GradientRow gradient_row(uint32_t item, Place const& place) const {
     auto const& feature = view.features[place.feature];
     auto const dim = view.tables[feature.table].dim;
-    auto const bag = bag_of(feature, place.position);
+    auto const bag = sorted.bag_of_item(feature, item, place.position);
     auto const format = AnyFormat{feature.row_type, moves_vectors(feature.rows, dim)};
     return {element_pointer(format, feature.rows, row_offset(feature.places, bag, dim)),
             gradient_factor(feature, bag, place.position), pack(dim, format)};
@@ -315,7 +319,7 @@ struct PieceCutter {
     SlotRead read{kEmptyKey, 0.0f};
     if (begins_piece) read = read_slot(key);
     auto const place = place_of(view, item);
-    memory.rows[i] = gradient_row(place);
+    memory.rows[i] = gradient_row(item, place);
     return begins_piece ? append_piece(i, start, key, read, item, place) : Begun{};
   }
 
@@ -364,7 +368,7 @@ struct PieceCutter {
       auto const after = memory.heads.words[kPositions / 32] & (kFullWarp >> (31 - lane_id()));
       auto const exists = after == 0 && sorted.keys[p + kPositions] != kNoRow;
       memory.rows[kPositions + i] =
-          exists ? gradient_row(place_of(view, sorted.items[p + kPositions])) : GradientRow{};
+          exists ? gradient_row(sorted.items[p + kPositions]) : GradientRow{};
     }
     __syncthreads();
   }

@@ -310,17 +310,35 @@ struct BagPooler {
 
 // ---- host ---------------------------------------------------------------------------------------
 
-// Bags of a warp: about 32 ids for each of its tiles, or as many as Ids prefers where ids are many,
-// as long as their slots fit the cache. quads: of a lane.
+// From so many ids of a call on a warp may have twice as many, and there still are enough warps
+// that the last ones do not count.
+constexpr int64_t kManyIds = int64_t{1} << 21;
+
+// Of fewer warps than this, a kernel that touches rows has too few loads under way: it waits
+// several times for those of an id before it sums. One that does not needs only a warp for each
+// place on the device, of which there are some 4,000.
 template <class Ids>
-int32_t bags_per_warp(FeatureRef const& feature, TableRef const& table, int32_t quads, bool many) {
+constexpr int64_t kEnoughWarps = Ids::kTrains ? 10'000 : 4'000;
+
+// Bags of a warp: about 32 ids for each of its tiles, or as many as Ids prefers where ids are many,
+// as long as their slots fit the cache. Fewer, where else too few warps had any. quads: of a lane.
+template <class Ids>
+int32_t bags_per_warp(FeatureRef const& feature, TableRef const& table, int32_t quads,
+                      int64_t total_ids) {
   auto const tiles = 32 / lanes_of_row((table.dim + quads - 1) / quads);
   auto const ids_of_bag = std::max<int64_t>(
       1, feature.bag_size > 0 ? feature.bag_size
                               : feature.num_ids / std::max<int64_t>(1, feature.num_bags));
+  auto const many = total_ids >= kManyIds;
   auto const ids = std::min(many ? Ids::ids_of_bags(tiles) : 32 * tiles, kCachedSlots);
-  auto const of_tile = std::max<int64_t>(1, ids / (ids_of_bag * tiles));
-  return static_cast<int32_t>(of_tile * tiles);
+  auto const has_few_warps = [&](int64_t bags) {
+    return total_ids < kEnoughWarps<Ids> * bags * ids_of_bag;
+  };
+  auto of_tile = std::max<int64_t>(1, ids / (ids_of_bag * tiles));
+  while (Ids::kTrains && of_tile > 1 && has_few_warps(of_tile * tiles)) --of_tile;
+  auto const bags = of_tile * tiles;
+  if (bags * ids_of_bag <= kCachedSlots || !has_few_warps(bags)) return static_cast<int32_t>(bags);
+  return static_cast<int32_t>(std::max<int64_t>(1, kCachedSlots / ids_of_bag));
 }
 
 }  // namespace dynemb::cuda

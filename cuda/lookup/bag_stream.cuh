@@ -277,7 +277,6 @@ inline int32_t tiled_bags_per_warp(FeatureRef const& feature, TableRef const& ta
 
 template <class Formats, bool kTiled, class Size>
 cudaError_t launch_bag_stream(FindArgs const& args, cudaStream_t stream) {
-  auto const many = total_ids(args) >= kManyIds;
   auto const cut = [&](FeatureRef const& feature) -> Cut {
     constexpr auto kQuads = kQuadsOfWord<typename Formats::Stored>;
     auto const& table = args.tables[feature.table];
@@ -285,7 +284,7 @@ cudaError_t launch_bag_stream(FindArgs const& args, cudaStream_t stream) {
     auto const least = feature.num_ids > 0 ? int64_t{1} : int64_t{0};
     return {std::max(feature.num_bags, least),
             kTiled ? tiled_bags_per_warp(feature, table, kQuads)
-                   : bags_per_warp<FindIds>(feature, table, kQuads, many)};
+                   : bags_per_warp<FindIds>(feature, table, kQuads, total_ids(args))};
   };
   CallArgs<Size> call;
   auto const blocks = fill_call<Size>(args, cut, &call, kStreamBlock / 32);

@@ -66,10 +66,6 @@ __device__ __forceinline__ void rows_of_warp(In in, Out out, Here const& here, I
 template <class Formats, bool kPools>
 constexpr int kWarpsAtOnce = Formats::kPacked && kPools ? 28 : 32;
 
-// From here on a warp may have twice as many ids, and there still are enough warps that the last
-// ones do not count.
-constexpr int64_t kManyIds = int64_t{1} << 21;
-
 template <class Size, class Ids>
 struct RowsCall {
   Prologue<Size, typename Ids::Begin> prologue;
@@ -175,14 +171,13 @@ int64_t fill_rows_call(LookupArgs const& args, CallView const& view,
                        RowsCall<Size, Ids>* call) {
   auto& p = *call;
   auto const per_warp = items_per_warp(total_ids(args));
-  auto const many = total_ids(args) >= kManyIds;
   auto const cut = [&](FeatureRef const& feature) -> Cut {
     if (!pools(feature)) return {feature.num_ids, per_warp};
     // At least one warp where there are ids after the last bag.
     auto const least = feature.num_ids > 0 ? int64_t{1} : int64_t{0};
     auto const& table = args.tables[feature.table];
     return {std::max(feature.num_bags, least),
-            bags_per_warp<Ids>(feature, table, quads_of(table), many)};
+            bags_per_warp<Ids>(feature, table, quads_of(table), total_ids(args))};
   };
   p.prologue_blocks = ids.begins() ? static_cast<uint32_t>(prologue_blocks(args)) : 0;
   auto const blocks =
