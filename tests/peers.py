@@ -30,6 +30,22 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(links.Links, "sum_rows", _sum_rows)
 
 
+def of_itself(patch: pytest.MonkeyPatch) -> Mesh:
+    """A mesh of one GPU, which reads its own memory by the calls for peers."""
+    device = jax.devices("gpu")[0]
+    ordinal = device.local_hardware_id
+    if problem := ops.prepare_peers([ordinal], 1):
+        pytest.skip(problem)
+
+    def peers_of(mesh, axes, transport):
+        chosen = () if transport == "collectives" else (ordinal,)
+        return peers.Peers(chosen, "" if chosen else "collectives")
+
+    for module in (mesh_axes, placement):
+        patch.setattr(module, "peers_of", peers_of)
+    return Mesh(np.array([device]), ("data",))
+
+
 def _peers_of(mesh, axes, transport):
     if transport == "collectives" or not isinstance(mesh, Mesh):
         return peers.Peers((), "collectives")

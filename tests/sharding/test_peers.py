@@ -25,13 +25,19 @@ _OTHERS = [(None, "rows"), (0.1, "auto"), (8.0, "rows")]
 FACTORS = [*_QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in _OTHERS)]
 
 
-@pytest.fixture(params=["emulated", pytest.param("gpus", marks=pytest.mark.multigpu)])
+_ON_GPUS = [
+    pytest.param("one gpu", marks=pytest.mark.gpu),
+    pytest.param("gpus", marks=pytest.mark.multigpu),
+]
+
+
+@pytest.fixture(params=["emulated", *_ON_GPUS])
 def mesh(request, monkeypatch):
     """A mesh whose devices read each other's memory, or do as if they did."""
     if request.param == "emulated":
         peers.emulate(monkeypatch)
         return mesh_of(2)
-    return gpus()
+    return peers.of_itself(monkeypatch) if request.param == "one gpu" else gpus()
 
 
 def _tables() -> list[jde.TableConfig]:

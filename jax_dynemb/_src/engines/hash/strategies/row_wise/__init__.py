@@ -26,6 +26,7 @@ from jax_dynemb._src.engines.hash.strategies.row_wise import (
 )
 from jax_dynemb._src.engines.hash.strategies.row_wise.exchange_residual import (
     ExchangeResidual,
+    LaterSlots,
 )
 from jax_dynemb._src.engines.hash.strategies.row_wise.sent_ids import SentIds, send
 from jax_dynemb._src.engines.hash.strategies.row_wise.split import split_batch
@@ -64,12 +65,14 @@ def lookup(
     pooled: dict[str, list[FeatureResidual]] = {}
     for feature, one in zip(bags.features, done.bags, strict=True):
         pooled.setdefault(feature.table.name, []).append(one)
-    later = {} if batch is None or done.later is None else batch.by_feature(done.later)
-    rows, features = {}, {}
+    rows, features, later, slots_of = {}, {}, None, {}
+    if batch is not None and done.later is not None:
+        slots_of = batch.by_feature(done.later)
+        later = LaterSlots(tuple(slots_of), done.later)
     for layout, feature_input in inputs:
         rows[layout.feature], scale = done.outputs[layout.feature]
         # Slots of the first round stay with the owners.
-        slots = later.get(layout.feature, jnp.full(layout.num_ids, -1, jnp.int32))
+        slots = slots_of.get(layout.feature, jnp.full(layout.num_ids, -1, jnp.int32))
         features[layout.feature] = FeatureResidual(
             feature_input.ids,
             slots,
@@ -78,7 +81,7 @@ def lookup(
             scale,
             layout,
         )
-    kept = ExchangeResidual(done.route, fits, done.received, pooled)
+    kept = ExchangeResidual(done.route, fits, done.received, later, pooled)
     return LookupResult(rows, features, kept, done.states)
 
 

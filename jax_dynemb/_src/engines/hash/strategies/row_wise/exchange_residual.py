@@ -9,10 +9,11 @@ import functools
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb._src.engines.hash.exchange import Route
-from jax_dynemb._src.ops import FeatureResidual, joined
+from jax_dynemb._src.ops import FeatureGradient, FeatureResidual, joined
 from jax_dynemb._src.spec import TableSpec
 
 
@@ -60,6 +61,33 @@ class ReceivedIds:
         return ids, joined([self.slots[part] for part in ranges])
 
 
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["slots"],
+    meta_fields=["features"],
+)
+@dataclasses.dataclass(frozen=True)
+class LaterSlots:
+    """Holds the owners' slots of the ids that travelled in further rounds.
+
+    Residuals of features have the same numbers. But XLA copies each part of an array
+    that a loop takes, so the update takes the whole array where it can.
+
+    Attributes:
+      features: their names, in the order of their ids.
+      slots: int32[ids], negative for ids of the first round.
+    """
+
+    features: tuple[str, ...]
+    slots: jax.Array
+
+    def of(self, features: Sequence[FeatureGradient]) -> jax.Array:
+        """Joins the slots of some features."""
+        if [each.layout.feature for each in features] == [*self.features]:
+            return self.slots
+        return jnp.concatenate([each.slots for each in features])
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ExchangeResidual:
@@ -69,10 +97,12 @@ class ExchangeResidual:
       route: where the distinct ids went; None if sums of bags travelled alone.
       fits: bool[1], whether they all went in the first round.
       received: the ids that this owner received in it, and their slots; or None.
+      later: the slots of those that went in further rounds; or None.
       bags: by table of which sums travelled, the bags that this owner pooled.
     """
 
     route: Route | None
     fits: jax.Array | None
     received: ReceivedIds | None
+    later: LaterSlots | None
     bags: dict[str, list[FeatureResidual]]

@@ -86,11 +86,11 @@ def _repeats(
     its uses.
     """
     exchange, n = batch.exchange, id_route.first.shape[0]
-    result = jnp.zeros((exchange.shards, len(exchange.tables)), jnp.uint32)
+    shape = exchange.shards, len(exchange.tables)
     of = [divmod(part.first, exchange.shards) for part in exchange.parts]
     mine = [p for p, (table, _) in enumerate(of) if table not in counted]
     if not mine:
-        return result
+        return jnp.zeros(shape, jnp.uint32)
     tables, owners = np.array([of[p] for p in mine]).T
     parts = [exchange.parts[p] for p in mine]
     begin = np.array([part.first for part in parts])
@@ -98,7 +98,10 @@ def _repeats(
     uses = _count_by_part(id_route.unique_of < n, exchange.parts)[np.array(mine)]
     distinct = id_route.starts[end] - id_route.starts[begin]
     repeats = (uses - distinct).astype(jnp.uint32)
-    return result.at[owners, tables].add(repeats)
+    # A sum over a constant mask is part of another kernel, a scatter is one of its own.
+    counted_by = np.zeros((*shape, len(mine)), bool)
+    counted_by[owners, tables, np.arange(len(mine))] = True
+    return jnp.where(counted_by, repeats, jnp.uint32(0)).sum(-1, dtype=jnp.uint32)
 
 
 def _count_by_part(

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from jax_dynemb._src.engines.hash.exchange import (
     DeviceBatch,
@@ -88,12 +87,12 @@ def apply_gradients(
     batch = make_batch(placement, tables, inputs, factor)
     if kept is None or kept.route is None or kept.received is None:
         id_route = route(batch.ids, batch.exchange.parts, batch.exchange.segments)
-        fits, received = fitting(batch, id_route), None
+        fits, received, slots = fitting(batch, id_route), None, None
     else:
-        assert kept.fits is not None
+        assert kept.fits is not None and kept.later is not None
         id_route, fits = kept.route, kept.fits[0]
         received = kept.received.select(batch.exchange.tables)
-    slots = None if received is None else jnp.concatenate([f.slots for f in ordered])
+        slots = kept.later.of(ordered)
     rounds = _Rounds(batch, id_route, ordered, slots, pooled, update)
     # On a GPU the host waits for the answer whether there is another round. What always
     # follows needs ``begin``, so it comes after that: while the GPU works on it, the
