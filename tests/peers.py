@@ -34,8 +34,7 @@ def of_itself(patch: pytest.MonkeyPatch) -> Mesh:
     """A mesh of one GPU, which reads its own memory by the calls for peers."""
     device = jax.devices("gpu")[0]
     ordinal = device.local_hardware_id
-    if problem := ops.prepare_peers([ordinal], 1):
-        pytest.skip(problem)
+    assert not ops.prepare_peers([ordinal], 1)
 
     def peers_of(mesh, axes, transport):
         chosen = () if transport == "collectives" else (ordinal,)

@@ -23,7 +23,7 @@ namespace dynemb::cuda {
 
 constexpr int kPositionsOfLane = 4;
 constexpr int kPositionsOfWarp = 32 * kPositionsOfLane;
-constexpr int kMostLooks = 4;  // at 32 offsets, of a warp
+constexpr int kMostLooks = 4;  // of a warp at the next 32 offsets
 
 struct BagsCall {
   CallView view;
@@ -74,8 +74,8 @@ __device__ __forceinline__ void write_bags(FeatureRef const& feature, int64_t fi
   }
 }
 
-// Items of features whose bags have one length get no number. Behind the last bag it is the last
-// one, or 0 if there is none: no gradient is read there.
+// Writes nothing for a feature whose bags all have the same length. A position behind the last bag
+// gets the number of that bag, or 0 if there are no bags: no gradient is read for it.
 template <class SortKey>
 __global__ void __launch_bounds__(kThreads) bags_kernel(__grid_constant__ BagsCall const call) {
   auto const warp = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32;

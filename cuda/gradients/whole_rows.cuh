@@ -12,7 +12,7 @@
 
 namespace dynemb::cuda {
 
-// Summer is the PieceSummer whose pieces these are.
+// Sums the pieces of a tile. Summer is the PieceSummer (cuda/gradients/sums.cuh) of that tile.
 template <class Formats, class Shape, class Sink, class Summer>
 struct WholeRowSums {
   Summer const& me;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // tests/cuda/bags_test.cc: gradients of bags that differ in length, in a batch that is sorted by
-// several kernels. Each id of a bag brings the gradient of its bag to its row, beside features
-// whose bags have one length; some bags are empty, and positions behind the last one have no row.
+// several kernels. The row of an id gets the gradient of each bag that the id is in. Other features
+// have bags of equal length; some bags are empty, and ids behind the last bag are padding.
 #include "cuda/gradients/bags.cuh"
 
 #include <algorithm>
@@ -13,33 +13,20 @@
 #include <random>
 #include <vector>
 
-#include "cuda/gradients/sums.cuh"
-#include "cuda/gradients/update_rows.cuh"
 #include "tests/core/test_table.h"
-#include "tests/cuda/scratch_memory.h"
+#include "tests/cuda/large_update.h"
 
 namespace {
 
 using namespace dynemb;
 using namespace dynemb::cuda;
-using dynemb::testing::ScratchMemory;
+using dynemb::testing::LargeUpdate;
 using dynemb::testing::TestTable;
 
 constexpr int64_t kBuckets = 2;
 constexpr int kSlots = kBuckets * kBucketCapacity;
 constexpr int32_t kDim = 4;
 constexpr int kBehind = 7;  // positions behind the last bag
-
-// What an update begins with, as in cuda/gradients/update.cu.
-struct Begin {
-  __device__ Stamp const* stamp_of(int32_t) const { return nullptr; }
-  __device__ bool counts_lost() const { return true; }
-  __device__ void begin(Share const&) const {}
-  template <class Call>
-  __device__ CounterUpdates begin_table(Call const&, TableRef const&, int32_t) const {
-    return {0, {}, {}};
-  }
-};
 
 // One table with one feature, and what its rows are to be.
 struct World {
@@ -112,29 +99,12 @@ void check_bags(Worlds const& worlds, SortedGradients<SortKey> const& sorted) {
 
 template <class SortKey>
 void update(UpdateArgs const& args, Worlds const& worlds) {
-  auto const measure = [&](Scratch& scratch) {
-    auto const view = take_view(args, scratch);
-    auto const runs = take_long_runs(args, scratch);
-    return std::make_tuple(view, runs, GradientOrder<SortKey>(args, scratch));
-  };
-  Scratch nothing(nullptr);
-  measure(nothing);
-  ScratchMemory const memory(nothing.used());
-  Scratch scratch(memory.first());
-  auto const [view, runs, order] = measure(scratch);
-  auto const zeros = Zeros{runs.arrived, runs.num_rows};
-  SortedGradients<SortKey> sorted;
-  using Size = CallSize<32, 32>;
-  CHECK(order_large<Size>(args, view, Begin{}, order, zeros, &sorted, nullptr) == cudaSuccess);
-  CHECK(find_bags(args, view, order, &sorted, nullptr) == cudaSuccess);
-  check_bags(worlds, sorted);
-  float const hyper[kNumHyperParameters] = {1.0f, 0.0f, 0.0f, 0.0f, 0.0f};
-  std::vector<Optimizer> const optimizers(size_t(args.num_tables),
-                                          make_optimizer(OptimizerKind::kSgd, hyper, 1));
-  using Sink = UpdateRows<static_cast<int>(OptimizerKind::kSgd)>;
-  auto const call = PiecesCall<SortKey, Sink>{
-      view, sorted, runs, true, {optimizers.data(), false, nullptr, nullptr}};
-  CHECK((launch_pieces<FloatFormats, NarrowRows>(call, nullptr)) == cudaSuccess);
+  LargeUpdate<SortKey> update(args);
+  update.sort(args);
+  auto const& [view, runs, order] = update.scratch;
+  CHECK(find_bags(args, view, order, &update.sorted, nullptr) == cudaSuccess);
+  check_bags(worlds, update.sorted);
+  update.template sum<NarrowRows>();
 }
 
 // bag_sizes: of each table; 0: bags differ.

@@ -12,35 +12,21 @@
 #include <vector>
 
 #include "cuda/gradients/checked_slots.cuh"
-#include "cuda/gradients/large_order.cuh"
-#include "cuda/gradients/sums.cuh"
-#include "cuda/gradients/update_rows.cuh"
 #include "tests/core/test_table.h"
-#include "tests/cuda/scratch_memory.h"
+#include "tests/cuda/large_update.h"
 
 namespace {
 
 using namespace dynemb;
 using namespace dynemb::cuda;
-using dynemb::testing::ScratchMemory;
+using dynemb::testing::BeginUpdate;
+using dynemb::testing::LargeUpdate;
 using dynemb::testing::TestTable;
 
 constexpr int64_t kBuckets = 2;
 constexpr int kSlots = kBuckets * kBucketCapacity;
 constexpr int32_t kDim = 4;
 constexpr Key kOld = 1000, kNew = 5000;  // of slot 0, at each lookup
-
-// What an update begins with, as in cuda/gradients/update.cu.
-struct Begin {
-  __device__ Stamp const* stamp_of(int32_t) const { return nullptr; }
-  __device__ bool counts_lost() const { return true; }
-  __device__ void begin(Share const&) const {}
-  template <class Call>
-  __device__ CounterUpdates begin_table(Call const&, TableRef const& table, int32_t) const {
-    auto const step = table.counters[kStep] + 1;
-    return {1, {kStep, kStep}, {step, step}};
-  }
-};
 
 // Holds the ids of one lookup, and their slots at that time.
 struct Lookup {
@@ -115,30 +101,14 @@ struct World {
 
 template <class SortKey>
 void update(UpdateArgs const& args) {
-  auto const measure = [&](Scratch& scratch) {
-    auto const view = take_view(args, scratch);
-    auto const runs = take_long_runs(args, scratch);
-    return std::make_tuple(view, runs, GradientOrder<SortKey>(args, scratch));
-  };
-  Scratch nothing(nullptr);
-  measure(nothing);
-  ScratchMemory const memory(nothing.used());
-  Scratch scratch(memory.first());
-  auto const [view, runs, order] = measure(scratch);
-  auto const zeros = Zeros{runs.arrived, runs.num_rows};
-  SortedGradients<SortKey> sorted;
+  LargeUpdate<SortKey> update(args);
   std::unique_ptr<UpdateArgs> checked;
-  auto* const slots = reinterpret_cast<int32_t*>(order.keys[1]);  // as cuda/gradients/order.cuh
+  // As in cuda/gradients/order.cuh.
+  auto* const slots = reinterpret_cast<int32_t*>(update.scratch.order.keys[1]);
   using Size = CallSize<32, 32>;
-  CHECK(check_slots<Size>(args, Begin{}, slots, nullptr, &checked) == cudaSuccess);
-  CHECK(order_large<Size>(*checked, view, Begin{}, order, zeros, &sorted, nullptr) == cudaSuccess);
-  float const hyper[kNumHyperParameters] = {1.0f, 0.0f, 0.0f, 0.0f, 0.0f};
-  std::vector<Optimizer> const optimizers(size_t(args.num_tables),
-                                          make_optimizer(OptimizerKind::kSgd, hyper, 1));
-  using Sink = UpdateRows<static_cast<int>(OptimizerKind::kSgd)>;
-  auto const call = PiecesCall<SortKey, Sink>{
-      view, sorted, runs, true, {optimizers.data(), false, nullptr, nullptr}};
-  CHECK((launch_pieces<FloatFormats, FewItems>(call, nullptr)) == cudaSuccess);
+  CHECK(check_slots<Size>(args, BeginUpdate{}, slots, nullptr, &checked) == cudaSuccess);
+  update.sort(*checked);
+  update.template sum<FewItems>();
 }
 
 // Lookups of several tables; `late_first`: the residual of the second one comes first.
