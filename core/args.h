@@ -99,10 +99,10 @@ struct GivenOrder {
   int32_t const* positions = nullptr;  // [num_ids] in order
 };
 
-// Names the GPUs of one process that get the results of a call: the groups of rows of a result are
+// Names the GPUs of one host that get the results of a call: the groups of rows of a result are
 // theirs, in order of rank. Without devices they stay here, as on a CPU always.
 struct PeerDevices {
-  int64_t const* devices = nullptr;  // ordinals, on the host: groups of `shards` side by side
+  int64_t const* devices = nullptr;  // ids, on the host: groups of `shards` side by side
   int64_t num_devices = 0;
   int64_t shards = 0;
   int32_t const* rank = nullptr;  // of this one among the shards
@@ -186,6 +186,17 @@ struct BagLengths {
 struct OffsetsArgs {
   int32_t num_features;
   BagLengths features[kMaxFeatures];
+};
+
+// Numbers that are added to counters; several may go to one.
+struct CounterAddition {
+  uint32_t const* number;  // [1]
+  uint64_t* counter;
+};
+
+struct AddToCountersArgs {
+  int32_t num_additions;
+  CounterAddition additions[kMaxFeatures];
 };
 
 // Says which shards own the ids of a table: each has equally many of its buckets, but the last that

@@ -27,6 +27,7 @@ void decay(DecayArgs const& args, ThreadPool const& pool);
 void export_batch(ExportArgs const& args, ThreadPool const& pool);
 void route(RouteArgs const& args, ThreadPool const& pool);
 void offsets(OffsetsArgs const& args, ThreadPool const& pool);
+void add_to_counters(AddToCountersArgs const& args, ThreadPool const& pool);
 void distinct(DistinctArgs const& args, ThreadPool const& pool);
 void pair_rows(PairRowsArgs const& args, ThreadPool const& pool);
 void pair_gradients(PairGradientsArgs const& args, ThreadPool const& pool);

@@ -64,6 +64,9 @@ cudaError_t route(RouteArgs const& args, void* scratch, cudaStream_t stream);
 size_t offsets_scratch_bytes(OffsetsArgs const& args);
 cudaError_t offsets(OffsetsArgs const& args, void* scratch, cudaStream_t stream);
 
+size_t add_to_counters_scratch_bytes(AddToCountersArgs const& args);
+cudaError_t add_to_counters(AddToCountersArgs const& args, void* scratch, cudaStream_t stream);
+
 size_t distinct_scratch_bytes(DistinctArgs const& args);
 cudaError_t distinct(DistinctArgs const& args, void* scratch, cudaStream_t stream);
 

@@ -33,11 +33,11 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
 def of_itself(patch: pytest.MonkeyPatch) -> Mesh:
     """A mesh of one GPU, which reads its own memory by the calls for peers."""
     device = jax.devices("gpu")[0]
-    ordinal = device.local_hardware_id
-    assert not ops.prepare_peers([ordinal], 1)
+    member = ops.Peer(device.id, device.local_hardware_id, "the GPU")
+    assert not ops.prepare_peers([member])
 
     def peers_of(mesh, axes, transport):
-        chosen = () if transport == "collectives" else (ordinal,)
+        chosen = () if transport == "collectives" else (device.id,)
         return peers.Peers(chosen, "" if chosen else "collectives")
 
     for module in (mesh_axes, placement):

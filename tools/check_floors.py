@@ -46,6 +46,7 @@ CPP_FLOORS = {
             "cpu/",
             "cuda/launch.h",
             "cuda/exchange/launch.h",
+            "cuda/exchange/shared_memory.h",
             "xla_ffi/",
             "xla/",
         ),

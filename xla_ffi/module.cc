@@ -26,6 +26,7 @@
 #include "xla_ffi/handlers/swap_beside.h"
 #include "xla_ffi/hash_ids_module.h"
 #include "xla_ffi/log_module.h"
+#include "xla_ffi/peers_module.h"
 #include "xla_ffi/schema.h"
 
 namespace nb = nanobind;
@@ -230,11 +231,9 @@ NB_MODULE(DYNEMB_MODULE, m) {
     shape.m = rows, shape.k = rank, shape.n = columns, shape.num_suffixes = suffixes;
     return dynemb::may_be_half(shape);
   });
-#ifdef DYNEMB_CUDA
-  m.def("prepare_peers", &dynemb::prepare_peers);
-#endif
   dynemb::add_hash_ids(m);
   dynemb::add_log(m);
+  dynemb::add_peers(m);
   m.def("scratch_bytes", [](std::string const& op, std::vector<int64_t> const& buckets,
                             std::vector<int32_t> const& dims, std::vector<int64_t> const& ids) {
     return dynemb::scratch_bytes(op, {buckets, dims, ids});

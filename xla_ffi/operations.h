@@ -26,8 +26,8 @@ struct Scratch {
           one(gather, RowsArgs) one(scatter, RowsArgs) one(erase, EraseArgs)                    \
               one(count_rule, RuleArgs) one(erase_rule, RuleArgs) one(decay, DecayArgs)         \
                   one(export_batch, ExportArgs) one(route, RouteArgs) one(offsets, OffsetsArgs) \
-                      one(distinct, DistinctArgs) one(pair_rows, PairRowsArgs)                  \
-                          one(pair_gradients, PairGradientsArgs)
+                      one(add_to_counters, AddToCountersArgs) one(distinct, DistinctArgs)       \
+                          one(pair_rows, PairRowsArgs) one(pair_gradients, PairGradientsArgs)
 
 // The same of every operation on a tiered table.
 #define DYNEMB_FOR_EACH_TIER_OPERATION(one)                                                       \

@@ -132,6 +132,8 @@ enum PartField : int32_t {
 // offsets neither; its attribute "capacity" is how many ids there are.
 //   in: lengths   out: offsets, malformed
 //   offsets_of_features  likewise for each of its attribute "capacities", one after the other
+// add_to_counters  in: numbers; its attribute "places" has of each an array and a counter there
+//   in and out: counters of tables, in the order in which "places" names them
 // Nor does distinct, with attributes "limit" and "suffixes".
 //   in: numbers   out: values, inverse, ranks, positions, count, starts, of_suffix
 // Nor do pair_rows and pair_gradients, with attributes "rank", "exact", "segments" and "inner". A

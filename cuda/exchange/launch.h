@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/exchange/launch.h: exchanges between GPUs of one process that read each other's memory.
+// cuda/exchange/launch.h: exchanges between GPUs of one host that read each other's memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,12 +14,29 @@
 
 namespace dynemb::cuda {
 
-// Prepares a group of GPUs, by ordinal in order of rank, once and for good. Returns why they cannot
-// read each other's memory; empty if they can. Not while a stream is captured.
-std::string prepare_peers(std::vector<int> const& devices);
+// A GPU of a group.
+struct Peer {
+  int id;            // no other GPU of the job has it
+  int device;        // its ordinal; -1: another process has it
+  std::string name;  // for messages
+  // Where other processes are in the group:
+  uint64_t mailbox = 0;       // where this process reaches it
+  int64_t shift = 0;          // from an address of its process to one of this process
+  uint64_t shared_begin = 0;  // what they map of its memory, if it is of this process
+  uint64_t shared_bytes = 0;
+
+  bool is_local() const { return device >= 0; }
+};
+
+// Bytes of the memory that a GPU's peers write to.
+uint64_t mailbox_bytes();
+
+// Prepares a group of GPUs, in order of rank, once and for good. Returns why they cannot read each
+// other's memory; empty if they can. Not while a stream is captured.
+std::string prepare_peers(std::vector<Peer> const& members);
 
 struct ExchangeCall {
-  int64_t const* devices;  // ordinals, groups of `shards` side by side
+  int64_t const* devices;  // ids, groups of `shards` side by side
   int64_t num_devices;
   int64_t shards;
   int32_t num_arrays;

@@ -47,6 +47,9 @@ struct PeersRef {
   uint64_t patience;  // nanoseconds
   int32_t me;
   int32_t shards;
+  int64_t shifts[kMostPeers];  // what makes an address of a peer's process one of this process
+  uint64_t shared_begin;       // the memory of this GPU that other processes map,
+  uint64_t shared_bytes;       // which all that it sends lies in; 0: there are none
 };
 
 __device__ __forceinline__ uint64_t nanoseconds_of_gpu() {

@@ -14,6 +14,16 @@ struct ArriveCall {
   int32_t const* rank;
 };
 
+// Turns the addresses of a letter from another process into those of this process.
+__device__ __forceinline__ void shift_letter(Letter* letter, int32_t num_arrays, int64_t shift) {
+  for (int32_t i = 0; i < num_arrays; ++i) {
+    auto const address = __ldcv(&letter->arrays[i]);
+    letter->arrays[i] = address == 0 ? 0 : address + static_cast<uint64_t>(shift);
+  }
+  auto const address = __ldcv(&letter->counters);
+  letter->counters = address == 0 ? 0 : address + static_cast<uint64_t>(shift);
+}
+
 __global__ void __launch_bounds__(kMostExchanged)
     dynemb_arrive_kernel(__grid_constant__ ArriveCall const call) {
   __shared__ uint32_t round;
@@ -36,6 +46,8 @@ __global__ void __launch_bounds__(kMostExchanged)
   if (__ldcv(&mine->letters[thread].program) != call.letter.program) {
     give_up(peers, kOtherProgram, thread, round);
   }
+  auto const shift = peers.shifts[thread];
+  if (shift != 0) shift_letter(&mine->letters[thread], call.num_arrays, shift);
 }
 
 __global__ void __launch_bounds__(kMostPeers)
@@ -43,10 +55,21 @@ __global__ void __launch_bounds__(kMostPeers)
   leave(peers);
 }
 
+// Whether other processes can read all that a letter names.
+bool is_shared(PeersRef const& peers, Letter const& letter, int32_t num_arrays) {
+  if (peers.shared_bytes == 0) return true;
+  auto const lies_inside = [&](uint64_t address) {
+    return address == 0 || address - peers.shared_begin < peers.shared_bytes;
+  };
+  return lies_inside(letter.counters) &&
+         std::all_of(letter.arrays, letter.arrays + num_arrays, lies_inside);
+}
+
 }  // namespace
 
 cudaError_t arrive(PeersRef const& peers, Letter const& letter, int32_t num_arrays,
                    int32_t const* rank, cudaStream_t stream) {
+  if (!is_shared(peers, letter, num_arrays)) return cudaErrorInvalidDevicePointer;
   ArriveCall const call{peers, letter, num_arrays, rank};
   return launch(dynemb_arrive_kernel, 1, stream, call, 0, kMostExchanged);
 }

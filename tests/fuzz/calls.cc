@@ -33,6 +33,7 @@ std::map<std::string, Maker> const& makers() {
       {"ordered_route", make_ordered_route},
       {"offsets", make_offsets},
       {"offsets_of_features", make_offsets_of_features},
+      {"add_to_counters", make_add_to_counters},
       {"distinct", make_distinct},
       {"pair_rows", make_pair_rows},
       {"pair_gradients", make_pair_gradients},

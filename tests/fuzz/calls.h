@@ -33,6 +33,7 @@ Call make_route(World& world, Random& random);
 Call make_ordered_route(World& world, Random& random);
 Call make_offsets(World& world, Random& random);
 Call make_offsets_of_features(World& world, Random& random);
+Call make_add_to_counters(World& world, Random& random);
 Call make_pair_rows(World& world, Random& random);
 Call make_pair_gradients(World& world, Random& random);
 Call make_departing_lookup(World& world, Random& random);

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from jax_dynemb._src.engines.hash.links import Links
 from jax_dynemb._src.ops import (
+    Peer,
     Placed,
     PlacedIds,
     PlacedTable,
@@ -27,8 +28,9 @@ pytestmark = pytest.mark.multigpu
 @pytest.fixture(scope="module")
 def mesh() -> Mesh:
     mesh = gpus()
-    ordinals = [device.local_hardware_id for device in mesh.devices]
-    if problem := prepare_peers(ordinals, len(ordinals)):
+    pairs = [(device.id, device.local_hardware_id) for device in mesh.devices]
+    members = [Peer(key, ordinal, f"GPU {ordinal}") for key, ordinal in pairs]
+    if problem := prepare_peers(members):
         pytest.skip(problem)
     return mesh
 
@@ -93,7 +95,7 @@ def test_rows_are_those_of_the_owners(mesh, dims, dtype):
     spans = [Span(0, 0, 0, 0), Span(333, 1, 1, 0), Span(833, 1, 2, 5)]
     shapes = [(333, dims[0]), (500, dims[1]), (505, dims[1])]
     placed = Placed([jax.ShapeDtypeStruct(s, dtype) for s in shapes], tables, spans)
-    devices = tuple(device.local_hardware_id for device in mesh.devices)
+    devices = tuple(device.id for device in mesh.devices)
 
     @jax.jit
     @functools.partial(

@@ -260,6 +260,7 @@ def test_a_step_is_in_place_with_one_call_of_each_operation(platform, optimizer)
     text = step.lower(coll.init(0), ids).compile().as_text()
     targets = re.findall(r'custom_call_target="(dynemb_\w+)"', text)
     assert sorted(targets) == [
+        "dynemb_add_to_counters",
         "dynemb_lookup",
         "dynemb_offsets_of_features",
         "dynemb_update",

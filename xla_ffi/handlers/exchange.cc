@@ -103,6 +103,12 @@ ffi::Error error_of_peers(char const* name, cudaError_t error) {
         "this GPU is in no group that was prepared; the program was traced for other devices than "
         "those it runs on. Trace it again for this mesh.");
   }
+  if (error == cudaErrorInvalidDevicePointer) {
+    return ffi::Error::InvalidArgument(
+        begin +
+        "an array lies outside of the memory that XLA allocated first, which is what processes "
+        "share. Use exchange_transport='collectives', or one process.");
+  }
   return ffi::Error::Internal(begin + cudaGetErrorString(error));
 }
 
@@ -119,8 +125,6 @@ XLA_FFI_Error* exchange(XLA_FFI_CallFrame* frame) {
                                    .release();
   return handler->Call(frame);
 }
-
-std::string prepare_peers(std::vector<int> const& devices) { return cuda::prepare_peers(devices); }
 
 }  // namespace dynemb
 

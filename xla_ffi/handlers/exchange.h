@@ -1,12 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// xla_ffi/handlers/exchange.h: exchanges between GPUs of one process; in the CUDA module only. They
+// xla_ffi/handlers/exchange.h: exchanges between GPUs of one host; in the CUDA module only. They
 // are no operations of core/args.h: on a CPU, XLA's collectives do the same.
 #pragma once
-
-#include <string>
-#include <vector>
 
 #include "xla/ffi/api/ffi.h"
 #include "xla_ffi/backend.h"
@@ -18,14 +15,11 @@ XLA_FFI_Error* exchange(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* place_rows(XLA_FFI_CallFrame* frame);
 
 #ifdef DYNEMB_CUDA
-// Whether the ordinals are those of groups, side by side.
+// Whether the ids are those of groups, side by side.
 bool are_groups(IntAttr devices, int64_t shards);
 
 // Says what became of an exchange.
 ffi::Error error_of_peers(char const* name, cudaError_t error);
 #endif
-
-// Prepares a group of GPUs, by ordinal; returns why they cannot read each other's memory.
-std::string prepare_peers(std::vector<int> const& devices);
 
 }  // namespace dynemb

@@ -29,6 +29,7 @@ Registration route_registration();
 Registration ordered_route_registration();
 Registration offsets_registration();
 Registration offsets_of_features_registration();
+Registration add_to_counters_registration();
 Registration distinct_registration();
 Registration pair_rows_registration();
 Registration pair_gradients_registration();

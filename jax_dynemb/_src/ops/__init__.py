@@ -16,7 +16,6 @@ from jax_dynemb._src.ops.distinct import Distinct as Distinct
 from jax_dynemb._src.ops.distinct import distinct as distinct
 from jax_dynemb._src.ops.exchange import Piece as Piece
 from jax_dynemb._src.ops.exchange import exchange as exchange
-from jax_dynemb._src.ops.exchange import prepare_peers as prepare_peers
 from jax_dynemb._src.ops.host import compile_to_host as compile_to_host
 from jax_dynemb._src.ops.host import everywhere as everywhere
 from jax_dynemb._src.ops.host import on_every_process as on_every_process
@@ -60,11 +59,18 @@ from jax_dynemb._src.ops.packed_rows import refuse_packed as refuse_packed
 from jax_dynemb._src.ops.pair_rows import may_be_half as may_be_half
 from jax_dynemb._src.ops.pair_rows import pair_gradients as pair_gradients
 from jax_dynemb._src.ops.pair_rows import pair_rows as pair_rows
+from jax_dynemb._src.ops.peers import Peer as Peer
+from jax_dynemb._src.ops.peers import SharedMemory as SharedMemory
+from jax_dynemb._src.ops.peers import make_mailbox as make_mailbox
+from jax_dynemb._src.ops.peers import map_memory as map_memory
+from jax_dynemb._src.ops.peers import prepare_peers as prepare_peers
+from jax_dynemb._src.ops.peers import share_memory as share_memory
 from jax_dynemb._src.ops.place_rows import Placed as Placed
 from jax_dynemb._src.ops.place_rows import PlacedIds as PlacedIds
 from jax_dynemb._src.ops.place_rows import PlacedTable as PlacedTable
 from jax_dynemb._src.ops.place_rows import Span as Span
 from jax_dynemb._src.ops.place_rows import place_rows as place_rows
+from jax_dynemb._src.ops.processes import texts_of_processes as texts_of_processes
 from jax_dynemb._src.ops.promote_beside import end_promotion as end_promotion
 from jax_dynemb._src.ops.removed import grown_log as grown_log
 from jax_dynemb._src.ops.removed import log_heads as log_heads

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Exchanges arrays between GPUs of one process that read each other's memory."""
+"""Exchanges arrays between GPUs of one host that read each other's memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def exchange(
       pieces: what lies in the parts.
       rank: of this device among the shards.
       counters: how many rows this device has for each other one, or will get from it.
-      devices: ordinals of GPUs, groups of shards side by side.
+      devices: ids of GPUs, groups of shards side by side.
       counted_by_sender: whose counters count.
     """
     result: list[jax.Array] = []
@@ -107,22 +107,3 @@ def _renumbered(pieces: Sequence[Piece], numbers: Sequence[int]) -> list[Piece]:
         for piece in pieces
         if piece.array in number_of
     ]
-
-
-def prepare_peers(devices: Sequence[int], shards: int) -> str:
-    """Prepares groups of GPUs; returns why some cannot read each other's memory.
-
-    Args:
-      devices: ordinals, groups of ``shards`` side by side.
-      shards: of a group.
-    """
-    most = _ffi.constants()["most_peers"]
-    if shards > most:
-        return f"{shards} devices; up to {most} read each other's memory"
-    module = _ffi.cuda_with_peers()
-    if module is None:
-        return _ffi.cuda_problem() or "the GPU kernels are of another version"
-    for begin in range(0, len(devices), shards):
-        if problem := module.prepare_peers(list(devices[begin : begin + shards])):
-            return problem
-    return ""

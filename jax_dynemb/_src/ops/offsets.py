@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb._src.ops.add_to_counters import add_to_counters
 from jax_dynemb._src.ops.call import Call
 from jax_dynemb._src.ops.sizes import is_symbolic, largest
-from jax_dynemb._src.ops.state import TableState, add_to_counter
+from jax_dynemb._src.ops.state import TableState
 from jax_dynemb._src.spec import TableSpec
 
 _MOST_FEATURES = 128  # of a call: core/args.h
@@ -75,13 +76,6 @@ def count_malformed(
     malformed: Sequence[tuple[str, jax.Array]],
 ) -> dict[str, TableState]:
     """Counts cut bags, uint32[1] by table name for each feature, in its first row."""
-    new: dict[str, TableState] = {}
-    for table in tables:
-        counts = [count for name, count in malformed if name == table.name]
-        if not counts:
-            continue
-        arrays = table.state_name
-        state = new.get(arrays, states[arrays])
-        row, total = table.first_row, sum(counts[1:], counts[0])
-        new[arrays] = add_to_counter(state, row, "malformed_lengths", total[0])
-    return new
+    by_name = {table.name: table for table in tables}
+    named = [(by_name[name], count) for name, count in malformed if name in by_name]
+    return add_to_counters("malformed_lengths", states, named)

@@ -103,7 +103,7 @@ def place_rows(
       rank: of this device among the shards.
       ids: of the batch of this device.
       placed: where rows lie, and go.
-      devices: ordinals of GPUs, groups of shards side by side.
+      devices: ids of GPUs, groups of shards side by side.
     """
     return _ffi.call(
         "place_rows",

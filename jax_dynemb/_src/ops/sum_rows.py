@@ -33,7 +33,7 @@ class PeerSums(NamedTuple):
     """Names GPUs of one process that get sums.
 
     Attributes:
-      devices: ordinals, groups of ``shards`` side by side.
+      devices: ids, groups of ``shards`` side by side.
       shards: of a group.
       rank: of this device among them.
       order: int32[n], the positions of all features in the order of their slots; or

@@ -81,7 +81,7 @@ class Tables(Operations, Departures, Replication, Portable):
           exchange_pooled: what travels between devices for pooled features: the
             distinct "rows" of a device, or "sums", one a bag from each device. "auto"
             takes what moves fewer bytes in the batches of a call; see ``plan``.
-          exchange_transport: "peers": GPUs of one process read each other's memory, so
+          exchange_transport: "peers": GPUs of one host read each other's memory, so
             only rows that mean something move. "collectives": XLA's ``all_to_all``.
             "auto": peers where the GPUs can reach each other. Results are the same.
           share_arrays: tables of one dim, param_dtype and kind of optimizer state share

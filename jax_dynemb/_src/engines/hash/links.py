@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How arrays get from each device of a mesh to each other one.
 
-XLA's ``all_to_all`` works everywhere and moves whole arrays. GPUs of one process read
+XLA's ``all_to_all`` works everywhere and moves whole arrays. GPUs of one host read
 each other's memory instead, so only rows that mean something move. No copy joins them
 before or cuts them after.
 """
@@ -51,7 +51,7 @@ class Links:
     Attributes:
       axes: of the mesh, over which the exchange goes.
       shards: devices of an exchange.
-      peers: ordinals of GPUs that read each other's memory, groups of ``shards`` side
+      peers: ids of GPUs that read each other's memory, groups of ``shards`` side
         by side; empty: XLA's collectives do the exchange.
     """
 

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 import jax
-import numpy as np
 
 from jax_dynemb._src.files.integrity import DamagedFileError
+from jax_dynemb._src.ops import texts_of_processes
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_MOST = 32_768  # bytes of a sentence
 _MOST_PROBLEM = 1000
 _DAMAGE = "damage "
 
@@ -32,7 +31,7 @@ def together(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         result, error = work(*args, **kwargs), None
     except (ValueError, OSError) as raised:
         result, error = None, raised
-    sentences = _of_all("" if error is None else _spelled(error))
+    sentences = texts_of_processes("" if error is None else _spelled(error))
     if error is not None:
         raise error
     for process, sentence in enumerate(sentences):
@@ -53,13 +52,3 @@ def _spelled(error: Exception) -> str:
 def share(items: list[T]) -> list[T]:
     """This process's part of what all of them do once."""
     return items[jax.process_index() :: jax.process_count()]
-
-
-def _of_all(sentence: str) -> list[str]:
-    from jax.experimental import multihost_utils
-
-    room = np.zeros(_MOST, np.uint8)
-    letters = np.frombuffer(sentence.encode()[:_MOST], np.uint8)
-    room[: len(letters)] = letters
-    rows = np.asarray(multihost_utils.process_allgather(room)).reshape(-1, _MOST)
-    return [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in rows]

@@ -71,7 +71,7 @@ class MeshAxes(ByName):
     @property
     def links(self) -> Links:
         """Describes the links between the shards."""
-        return Links(self.axes, self.shards, self.peers.ordinals)
+        return Links(self.axes, self.shards, self.peers.ids)
 
     @property
     def links_of_sums(self) -> Links:

@@ -12,7 +12,8 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
-from jax_dynemb._src.ops import prepare_peers
+from jax_dynemb._src.engines.hash.layouts import peer_processes
+from jax_dynemb._src.ops import Peer, prepare_peers
 
 TRANSPORTS = ("auto", "peers", "collectives")
 _UNREACHABLE = (
@@ -25,11 +26,11 @@ class Peers(NamedTuple):
     """Says which devices read each other's memory.
 
     Attributes:
-      ordinals: of GPUs, in groups that exchange with each other; empty: none do.
+      ids: of GPUs, in groups that exchange with each other; empty: none do.
       reason: why none do.
     """
 
-    ordinals: tuple[int, ...]
+    ids: tuple[int, ...]
     reason: str = ""
 
 
@@ -38,6 +39,8 @@ def peers_of(
     mesh: Mesh | AbstractMesh | None, axes: tuple[str, ...], transport: str
 ) -> Peers:
     """Finds the GPUs whose memory an exchange over some axes reads.
+
+    Where the mesh has devices of several processes, all of them call it.
 
     Args:
       mesh: the devices.
@@ -50,31 +53,38 @@ def peers_of(
     if transport == "collectives":
         return Peers((), "exchange_transport='collectives'")
     groups, reason = _groups_of(mesh, axes)
-    if not reason:
-        reason = prepare_peers(groups.reshape(-1).tolist(), groups.shape[1])
+    reason = reason or _prepare(groups)
     if reason and transport == "peers":
         raise ValueError(_UNREACHABLE.format(reason=reason))
-    return Peers((), reason) if reason else Peers(tuple(groups.reshape(-1).tolist()))
+    ids = () if reason else tuple(int(device.id) for device in groups.flat)
+    return Peers(ids, reason)
 
 
 def _groups_of(
     mesh: Mesh | AbstractMesh | None, axes: tuple[str, ...]
 ) -> tuple[np.ndarray, str]:
-    """Returns ordinals [groups, shards], or why there are none."""
-    none = np.zeros((0, 1), int)
+    """Returns devices [groups, shards], or why there are none."""
+    none = np.zeros((0, 1), object)
     if not isinstance(mesh, Mesh):
         return none, "the devices are not known before the shard_map runs"
-    devices = mesh.devices.reshape(-1)
-    if {device.platform for device in devices} != {"gpu"}:
-        return none, f"the devices are of the platform {devices[0].platform}"
-    if {device.process_index for device in devices} != {jax.process_index()}:
-        return none, "the devices belong to several processes"
+    platforms = {device.platform for device in mesh.devices.flat}
+    if platforms != {"gpu"}:
+        return none, f"the devices are of the platform {min(platforms)}"
     shards = math.prod(mesh.shape[axis] for axis in axes)
     if shards == 1:
         return none, "there is one device"
-    ordinals = [device.local_hardware_id for device in devices]
-    grid = np.array(ordinals).reshape(mesh.devices.shape)
-    return grouped(grid, mesh.axis_names, axes), ""
+    return grouped(mesh.devices, mesh.axis_names, axes), ""
+
+
+def _prepare(groups: np.ndarray) -> str:
+    if {device.process_index for device in groups.flat} != {jax.process_index()}:
+        return peer_processes.prepare(groups)
+    for group in groups:
+        ordinals = [(device.id, device.local_hardware_id) for device in group]
+        members = [Peer(key, ordinal, f"GPU {ordinal}") for key, ordinal in ordinals]
+        if problem := prepare_peers(members):
+            return problem
+    return ""
 
 
 def grouped(
@@ -83,12 +93,12 @@ def grouped(
     """Cuts a mesh into the groups whose devices differ in some axes only.
 
     Args:
-      grid: a number for each device, in the shape of the mesh.
+      grid: the devices, or a number for each, in the shape of the mesh.
       names: of its axes.
       axes: those over which a group goes; the first is the slowest.
 
     Returns:
-      Numbers [groups, shards]; a device's place in its group is its
+      The same, [groups, shards]; a device's place in its group is its
       ``jax.lax.axis_index(axes)``.
     """
     others = [n for n, name in enumerate(names) if name not in axes]

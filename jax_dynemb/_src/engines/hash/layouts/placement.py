@@ -119,7 +119,7 @@ def make_placement(
         )
     peers = peers_of(mesh, axes, exchange_transport)
     if exchange_factor is None:
-        exchange_factor = FACTOR_OF_PEERS if peers.ordinals else FACTOR_OF_COLLECTIVES
+        exchange_factor = FACTOR_OF_PEERS if peers.ids else FACTOR_OF_COLLECTIVES
     return Placement(
         mesh,
         axes,

@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Two processes prepare GPUs that neither has; prints what they agree on.
+
+Memory of a GPU is a file in memory here, so descriptors travel as they do with GPUs.
+Started by test_peer_processes.py.
+"""
+
+import json
+import os
+import sys
+import types
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+import jax_dynemb as jde
+from jax_dynemb._src.engines.hash.layouts import peer_processes
+from jax_dynemb._src.ops import SharedMemory
+
+BYTES, OFFSET = 4096, 128
+_MAPPED = 1 << 40
+
+
+class Gpus:
+    """Stands for the GPUs of this process and for what CUDA does with them."""
+
+    def __init__(self, fault: str) -> None:
+        is_faulty = jax.process_index() == 1
+        self.limit = BYTES + 1 if fault == "piecemeal" and is_faulty else BYTES
+        self.is_wrong = fault == "other memory" and is_faulty
+        self.fails = fault == "unreachable" and is_faulty
+        self.memory: dict[int, int] = {}
+        self.prepared: list[list] = []
+        self.mapped = 0
+
+    def device(self, process: int, ordinal: int) -> types.SimpleNamespace:
+        return types.SimpleNamespace(
+            id=10 * process + ordinal,
+            process_index=process,
+            local_hardware_id=ordinal if process == jax.process_index() else None,
+            memory_stats=lambda: {"bytes_limit": self.limit},
+        )
+
+    def mark(self, device, word):
+        file = self.memory[device.local_hardware_id] = os.memfd_create("gpu")
+        os.pwrite(file, bytes(OFFSET) + word, 0)
+        return None, self._begin(device.local_hardware_id) + OFFSET
+
+    def share_memory(self, ordinal, address):
+        begin = self._begin(ordinal)
+        assert begin <= address < begin + BYTES
+        if self.is_wrong:
+            os.pwrite(self.memory[ordinal], bytes(OFFSET + 8), 0)
+        return SharedMemory(self.memory.pop(ordinal), begin, BYTES)
+
+    def make_mailbox(self, ordinals):
+        file = os.memfd_create("mailbox")
+        os.pwrite(file, bytes(8), 0)
+        return SharedMemory(file, 7000 + ordinals[0], 8)
+
+    def map_memory(self, ordinals, fd, size, offset=0):
+        assert ordinals and all(ordinal in (0, 1) for ordinal in ordinals)
+        assert size in (8, BYTES)
+        self.mapped += 1
+        word = os.pread(fd, 8, offset)
+        return _MAPPED * self.mapped, int.from_bytes(word, "little")
+
+    def prepare_peers(self, members):
+        self.prepared.append([list(member) for member in members])
+        return "it has no room" if self.fails else ""
+
+    def _begin(self, ordinal):
+        return 10**6 * (1 + ordinal) + 10**7 * jax.process_index()
+
+
+def main(cases: list[list[str]]) -> None:
+    """Prepares groups once for each case, a fault of process 1 and a grouping."""
+    jde.distributed.ensure_initialized()
+    multihost_utils.process_allgather(np.zeros(1))  # opens connections
+    print("RESULT " + json.dumps([prepare(*case) for case in cases]))
+
+
+def prepare(fault: str, grouping: str) -> dict:
+    """Prepares groups across the processes, within each, or one of all GPUs."""
+    gpus = Gpus(fault)
+    for name in ("share_memory", "make_mailbox", "map_memory", "prepare_peers"):
+        setattr(peer_processes, name, getattr(gpus, name))
+    peer_processes._mark = gpus.mark  # pyright: ignore[reportAttributeAccessIssue]
+    is_elsewhere = fault == "hosts" and jax.process_index() == 1
+    peer_processes._host = lambda: "another" if is_elsewhere else "one"
+    groups = np.array(
+        [[gpus.device(process, ordinal) for process in (0, 1)] for ordinal in (0, 1)],
+        object,
+    )
+    shaped = {"across": groups, "within": groups.T, "all": groups.reshape(1, 4)}
+    before = len(os.listdir("/proc/self/fd"))
+    reason = peer_processes.prepare(shaped[grouping])
+    for file in gpus.memory.values():
+        os.close(file)
+    left = len(os.listdir("/proc/self/fd")) - before
+    return {"reason": reason, "prepared": gpus.prepared, "descriptors left": left}
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
