@@ -79,18 +79,15 @@ struct alignas(16) GradientRow {
     return static_cast<uint32_t>(column) << 4 | 15;
   }
   __device__ __forceinline__ bool has_column(uint32_t bound) const { return packed > bound; }
-  __device__ __forceinline__ AnyFormat format() const {
-    return {static_cast<ValueType>(packed >> 2 & 3), (packed & 2) != 0};
+  template <class Format>
+  __device__ __forceinline__ Format format() const {
+    return make_format<Format>(static_cast<ValueType>(packed >> 2 & 3), (packed & 2) != 0);
   }
 };
 
 template <class Formats>
 __device__ __forceinline__ auto format_of(GradientRow const& row) {
-  if constexpr (!Formats::kKnown) {
-    return row.format();
-  } else {
-    return typename Formats::Row{};
-  }
+  return row.format<typename Formats::Row>();
 }
 
 __device__ __forceinline__ uint32_t pack(int32_t dim, AnyFormat format) {

@@ -170,6 +170,9 @@ cudaError_t launch_sums_of(ReduceArgs const& args, PiecesCall<SortKey, ReduceRow
                            cudaStream_t stream) {
   if (call.sorted.num_items == 0) return cudaSuccess;
   if (has_gradients<FloatVectors>(args)) return launch_sums<FloatFormats>(call, stream);
+  if (call.long_runs.stride <= kColumnsOfWarp && has_gradients<Floats>(args)) {
+    return launch_sums<FloatWidths>(call, stream);
+  }
   return launch_sums<AnyFormats>(call, stream);
 }
 

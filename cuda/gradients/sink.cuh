@@ -81,11 +81,8 @@ struct SummedRow {
 
 template <class Formats>
 __device__ __forceinline__ auto format_of(TableRef const& table) {
-  if constexpr (Formats::kKnown) {
-    return typename Formats::Stored{};
-  } else {
-    return AnyFormat{table.value_type, moves_vectors(table.values, table.dim)};
-  }
+  return make_format<typename Formats::Stored>(table.value_type,
+                                               moves_vectors(table.values, table.dim));
 }
 
 __device__ __forceinline__ float square_of(float4 const& v) {

@@ -400,7 +400,8 @@ template <class Format>
 bool is_stored_as(TableRef const& table) {
   auto fits = is_format<Format>(table.value_type, table.values, table.dim);
   for (int s = 0; s < table.num_states; ++s) {
-    fits &= table.state_width[s] != table.dim || moves_vectors(table.states[s], table.dim);
+    fits &= std::is_same_v<Format, Floats> || table.state_width[s] != table.dim ||
+            moves_vectors(table.states[s], table.dim);
   }
   return fits;
 }
@@ -424,7 +425,7 @@ cudaError_t launch_pieces(PiecesCall<SortKey, Sink> const& call, cudaStream_t st
 
 template <class Formats, class SortKey, class Sink>
 cudaError_t launch_sums(PiecesCall<SortKey, Sink> const& call, cudaStream_t stream) {
-  if constexpr (Sink::kSumsWholeRows) {
+  if constexpr (Sink::kSumsWholeRows && !std::is_same_v<Formats, FloatWidths>) {
     if (call.whole_rows) {
       return with_whole_rows(call.long_runs.stride, [&](auto shape) {
         return launch_pieces<Formats, decltype(shape)>(call, stream);
@@ -432,7 +433,11 @@ cudaError_t launch_sums(PiecesCall<SortKey, Sink> const& call, cudaStream_t stre
     }
   }
   return with_block_shape(call.sorted.num_items, call.long_runs.stride, [&](auto shape) {
-    return launch_pieces<Formats, decltype(shape)>(call, stream);
+    if constexpr (std::is_same_v<Formats, FloatWidths> && decltype(shape)::long_rows) {
+      return cudaErrorInvalidValue;  // no caller takes it for such rows
+    } else {
+      return launch_pieces<Formats, decltype(shape)>(call, stream);
+    }
   });
 }
 

@@ -166,6 +166,9 @@ cudaError_t launch_update(UpdateArgs const& args, UpdateScratch<SortKey> const& 
   if (has_formats<MixedFormats>(args)) {
     return launch_update<MixedFormats, false>(args, scratch, sorted, stream);
   }
+  if (scratch.long_runs.stride <= kColumnsOfWarp && has_formats<FloatWidths>(args)) {
+    return launch_update<FloatWidths, false>(args, scratch, sorted, stream);
+  }
   return launch_update<AnyFormats, true>(args, scratch, sorted, stream);
 }
 

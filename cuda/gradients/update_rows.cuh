@@ -21,6 +21,10 @@ template <class Row>
 __device__ __forceinline__ AnyFormat state_format(AnyFormat, Row const& row, int state) {
   return {ValueType::kFloat32, moves_vectors(row.table.states[state], row.table.dim)};
 }
+template <class Row>
+__device__ __forceinline__ Floats state_format(Floats, Row const& row, int state) {
+  return {moves_vectors(row.table.states[state], row.table.dim)};
+}
 template <ValueType kType, class Row>
 __device__ __forceinline__ FloatVectors state_format(Vectors<kType>, Row const&, int) {
   return {};

@@ -5,10 +5,12 @@
 //
 // A quad is loaded as raw bits and converted later: several rows can be in flight before the
 // first is looked at, also where the elements have 16 bits. A format is known at run time
-// (AnyFormat) or at compile time (Vectors, the path that most calls take).
+// (AnyFormat) or at compile time (Vectors, the path that most calls take), or only its width is
+// known at run time (Floats).
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/value_type.h"
 
@@ -27,6 +29,22 @@ struct Vectors {
 
 using FloatVectors = Vectors<ValueType::kFloat32>;
 
+struct Floats {
+  static constexpr ValueType type = ValueType::kFloat32;
+  bool vector;
+};
+
+template <class Format>
+__device__ __forceinline__ Format make_format(ValueType type, bool vector) {
+  if constexpr (std::is_same_v<Format, AnyFormat>) {
+    return {type, vector};
+  } else if constexpr (std::is_same_v<Format, Floats>) {
+    return {vector};
+  } else {
+    return {};
+  }
+}
+
 // The same where a row is no whole number of 16-byte words: a lane takes four columns at a time.
 template <ValueType kType>
 struct QuadVectors : Vectors<kType> {};
@@ -36,6 +54,16 @@ struct QuadVectors : Vectors<kType> {};
 struct AnyFormats {
   static constexpr bool kKnown = false;
   static constexpr bool kPacked = false;
+  using Stored = AnyFormat;
+  using Row = AnyFormat;
+};
+
+// Rows of float32, some of which no vectors can move.
+struct FloatWidths {
+  static constexpr bool kKnown = true;
+  static constexpr bool kPacked = false;
+  using Stored = Floats;
+  using Row = Floats;
 };
 
 template <ValueType kStored, ValueType kRow>
@@ -84,7 +112,8 @@ __host__ __device__ __forceinline__ bool moves_vectors(void const* rows, int32_t
 
 template <class Format>
 bool is_format(ValueType type, void const* rows, int32_t dim) {
-  return type == Format::type && moves_vectors(rows, dim);
+  auto const fits = std::is_same_v<Format, Floats> || moves_vectors(rows, dim);
+  return type == Format::type && fits;
 }
 
 template <class Format>
@@ -212,6 +241,36 @@ __device__ __forceinline__ RawQuad load_quad_if(bool wanted, AnyFormat format, c
   return wanted ? load_quad(format, row, column, dim) : RawQuad{{0, 0, 0, 0}};
 }
 
+__device__ __forceinline__ RawQuad load_quad(Floats format, char const* row, int32_t column,
+                                             int32_t dim) {
+  return load_quad(AnyFormat{Floats::type, format.vector}, row, column, dim);
+}
+
+// By one load for each column that exists, or by one for all: a branch between them would keep the
+// next load waiting.
+template <Masked kElse = Masked::kZeros>
+__device__ __forceinline__ RawQuad load_quad_if(bool wanted, Floats format, char const* row,
+                                                int32_t column, int32_t dim) {
+  RawQuad quad{{0, 0, 0, 0}};
+#ifdef __CUDA_ARCH__
+  auto* const w = quad.word;
+  auto const vectors = static_cast<int>(wanted && format.vector);
+  auto const scalars = wanted && !format.vector ? dim - column : 0;
+  asm volatile(
+      "{\n .reg .pred v, a, b, c, d;\n"
+      " setp.ne.s32 v, %5, 0;\n setp.gt.s32 a, %6, 0;\n setp.gt.s32 b, %6, 1;\n"
+      " setp.gt.s32 c, %6, 2;\n setp.gt.s32 d, %6, 3;\n"
+      " @v ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+      " @a ld.global.u32 %0, [%4];\n @b ld.global.u32 %1, [%4 + 4];\n"
+      " @c ld.global.u32 %2, [%4 + 8];\n @d ld.global.u32 %3, [%4 + 12];\n}"
+      : "+r"(w[0]), "+r"(w[1]), "+r"(w[2]), "+r"(w[3])
+      : "l"(row + column * 4), "r"(vectors), "r"(scalars));
+#else
+  if (wanted) quad = load_quad(format, row, column, dim);
+#endif
+  return quad;
+}
+
 __device__ __forceinline__ float half_to_float(ValueType type, uint32_t bits) {
   auto const word = static_cast<uint16_t>(bits);
   return type == ValueType::kBFloat16 ? to_float(BFloat16{word}) : to_float(Float16{word});
@@ -227,6 +286,10 @@ __device__ __forceinline__ float4 to_floats(Vectors<kType>, RawQuad const& quad)
     return {half_to_float(kType, w[0]), half_to_float(kType, w[0] >> 16),
             half_to_float(kType, w[1]), half_to_float(kType, w[1] >> 16)};
   }
+}
+
+__device__ __forceinline__ float4 to_floats(Floats, RawQuad const& quad) {
+  return to_floats(FloatVectors{}, quad);
 }
 
 // Two elements lie in one word if the format moves vectors, else each in its own.
@@ -300,6 +363,12 @@ __device__ __forceinline__ void store_quad(AnyFormat format, char* row, int32_t 
                                     half_bits(format.type, v.z), half_bits(format.type, v.w)});
   }
   store_vector<kStreaming>(row + column * 2, half_bits(format.type, v));
+}
+
+template <bool kStreaming = false>
+__device__ __forceinline__ void store_quad(Floats format, char* row, int32_t column, int32_t dim,
+                                           float4 const& v) {
+  store_quad<kStreaming>(AnyFormat{Floats::type, format.vector}, row, column, dim, v);
 }
 
 // kQuadsOfWord quads from a row on, in one instruction if the format is known; `left` columns

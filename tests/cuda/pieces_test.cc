@@ -417,10 +417,21 @@ void test_words() {
   }
 }
 
+template <int kKind>
+void run_odd() {
+  run_all<NarrowRows, kKind, FloatWidths>(kOdd);
+  run_all<WideRows, kKind, FloatWidths>(kOdd);
+  run_all<FewItems, kKind, FloatWidths>(kOdd);
+}
+
 }  // namespace
 
 int main() {
   test_words();
+  run_odd<static_cast<int>(OptimizerKind::kSgd)>();
+  run_odd<static_cast<int>(OptimizerKind::kAdagrad)>();
+  run_odd<static_cast<int>(OptimizerKind::kRowwiseAdagrad)>();
+  run_odd<static_cast<int>(OptimizerKind::kAdam)>();
   run_shapes<static_cast<int>(OptimizerKind::kSgd)>();
   run_shapes<static_cast<int>(OptimizerKind::kAdagrad)>();
   run_shapes<static_cast<int>(OptimizerKind::kRowwiseAdagrad)>();

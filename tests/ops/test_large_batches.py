@@ -20,6 +20,7 @@ from support import Twins, gradients
 
 BAGS, BAG = 27_000, 10  # 270,000 ids
 DIMS = (8, 64, 128, 132)
+ODD_DIMS = (1, 15, 62, 101)  # no vectors can move them
 OPTIMIZERS = {
     "sgd": jde.optim.sgd(0.01),
     "adagrad": jde.optim.adagrad(0.01),
@@ -53,7 +54,7 @@ def table(name: str, dim: int, optimizer: str) -> jde.TableConfig:
 @pytest.mark.parametrize(
     ("platform", "optimizer", "dim"),
     on_platforms(
-        list(itertools.product(OPTIMIZERS, DIMS)),
+        list(itertools.product(OPTIMIZERS, DIMS + ODD_DIMS)),
         list(zip(OPTIMIZERS, DIMS, strict=True)),
     ),
     indirect=["platform"],
@@ -67,9 +68,10 @@ def test_one_table(platform, optimizer, dim):
 
 
 @pytest.mark.slow
-def test_widths_in_one_call(platform):
-    twins = Twins(*(table(f"d{dim}", dim, "rowwise_adagrad") for dim in DIMS))
-    rows, residuals = twins.lookup({f"d{dim}": skewed_ids(dim) for dim in DIMS})
+@pytest.mark.parametrize("dims", [DIMS, (1, 15, 64)])
+def test_widths_in_one_call(platform, dims):
+    twins = Twins(*(table(f"d{dim}", dim, "rowwise_adagrad") for dim in dims))
+    rows, residuals = twins.lookup({f"d{dim}": skewed_ids(dim) for dim in dims})
     twins.apply(residuals, {f: gradients(x.shape, 1) for f, x in rows.items()})
     twins.check(tolerance={"rtol": 1e-4, "atol": 1e-4})
 
