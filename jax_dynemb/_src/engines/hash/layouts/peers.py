@@ -34,7 +34,7 @@ class Peers(NamedTuple):
     reason: str = ""
 
 
-@functools.lru_cache(maxsize=64)
+@functools.cache  # never evicted: other processes would not join a second time
 def peers_of(
     mesh: Mesh | AbstractMesh | None, axes: tuple[str, ...], transport: str
 ) -> Peers:
