@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads rows of GPUs of one process into the places of a batch."""
+"""Reads rows of GPUs of one host into the places of a batch."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from jax_dynemb._src.table_sizes import buckets_for
 
 
 class PeerSums(NamedTuple):
-    """Names GPUs of one process that get sums.
+    """Names GPUs of one host that get sums.
 
     Attributes:
       devices: ids, groups of ``shards`` side by side.

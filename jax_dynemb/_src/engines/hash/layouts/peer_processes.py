@@ -105,7 +105,8 @@ def _make_offer(groups: np.ndarray, stack: contextlib.ExitStack) -> _Offer:
             devices.append(offered)
             descriptors += [memory.fd, mailbox.fd]
     if len(descriptors) > _MOST_DESCRIPTORS:
-        raise ValueError(f"{len(devices)} GPUs of one process")
+        most = _MOST_DESCRIPTORS // 2
+        raise ValueError(f"{len(devices)} GPUs; a process shares up to {most}")
     name = stack.enter_context(_served(descriptors))
     return _Offer(problem="", host=_host(), socket=name, devices=devices)
 
