@@ -16,6 +16,7 @@
 #include "cuda/exchange/launch.h"
 #include "cuda/exchange/mailbox.cuh"
 #include "cuda/exchange/peer_group.h"
+#include "cuda/exchange/problem.h"
 
 namespace dynemb::cuda {
 namespace {
@@ -64,10 +65,6 @@ void watch(std::shared_ptr<PeerGroup> const& group) {
     while (record->reason == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     print_reason(*group, {record->reason, record->waiting, record->missing, record->round});
   }).detach();
-}
-
-std::string problem_of(cudaError_t error, char const* what) {
-  return error == cudaSuccess ? "" : std::string(what) + ": " + cudaGetErrorString(error);
 }
 
 // Lets the current device read and write the memory of the others of this process.

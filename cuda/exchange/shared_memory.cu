@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
+#include "cuda/exchange/problem.h"
 #include "cuda/exchange/shared_memory.h"
 
 namespace dynemb::cuda {
@@ -58,14 +59,12 @@ Driver const& driver() {
   return all;
 }
 
+using cuda::problem_of;  // beside the one for the driver's errors
+
 std::string problem_of(CUresult result, char const* what) {
   return result == CUDA_SUCCESS
              ? ""
              : std::string(what) + ": error " + std::to_string(static_cast<int>(result));
-}
-
-std::string problem_of(cudaError_t error, char const* what) {
-  return error == cudaSuccess ? "" : std::string(what) + ": " + cudaGetErrorString(error);
 }
 
 // Makes a device the current one until the end of a scope.

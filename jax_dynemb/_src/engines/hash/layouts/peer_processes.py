@@ -36,7 +36,7 @@ from jax_dynemb._src.ops import (
 Device = Any  # a jax.Device; type checkers can not see that class
 _SECONDS = 60  # that a process waits for another one's descriptors
 _TURN = 0.1  # seconds, after which an offer looks whether it has ended
-_WORD = 8  # bytes, by which a process tells whose memory it has mapped
+_WORD = 8  # random bytes that identify the memory of a GPU
 _MOST_DESCRIPTORS = 64  # of a message; the kernel sends up to 253
 _PIECEMEAL = (
     "XLA allocates memory of a GPU piece by piece; leave XLA_PYTHON_CLIENT_PREALLOCATE "
