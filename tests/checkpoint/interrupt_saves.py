@@ -41,6 +41,17 @@ def save(folder: Path, step: int, wait: bool = True) -> None:
     jde.checkpoint.save(folder, step, tree(step), tables=COLL, wait=wait)
 
 
+def is_of_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C began the chain that ends in this error.
+
+    An interrupt between two steps of a lock's ``with`` makes Python's threading
+    raise ``RuntimeError: release unlocked lock`` while it handles the interrupt.
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def save_interrupted(folder: Path, step: int, after: float, wait: bool) -> bool:
     """Begins a save and ends it by Ctrl-C; returns whether that came in time."""
     try:
@@ -49,7 +60,9 @@ def save_interrupted(folder: Path, step: int, after: float, wait: bool) -> bool:
             save(folder, step, wait)
         finally:  # the alarm may come in here, so the caller of both catches it
             signal.setitimer(signal.ITIMER_REAL, 0)
-    except KeyboardInterrupt:
+    except BaseException as error:
+        if not is_of_interrupt(error):
+            raise
         return True
     return False
 

@@ -20,6 +20,7 @@ import sys
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jax_dynemb as jde
@@ -190,6 +191,8 @@ def main(processes: int, tier: str, folder: str, work: str) -> None:
     elif work == "killed":
         run.steps(0, SAVED + 3, SAVED)
         jde.checkpoint.wait()
+        # JAX may abort a process that sees the other one die, so both have saved by then.
+        multihost_utils.sync_global_devices("saved")
         os.kill(os.getpid(), signal.SIGKILL)
     else:
         run.restore()

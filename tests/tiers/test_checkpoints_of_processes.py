@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A killed job of two processes with tiers goes on as if nothing had happened."""
 
+import signal
 from pathlib import Path
 
 import jax
@@ -31,7 +32,8 @@ def killed(tier: str, folder: Path) -> None:
     """Starts a job that saves, trains on and ends by a signal."""
     for process in start_job(SCRIPT, 2, 2, tier, folder, "killed"):
         process.communicate(timeout=240)
-        assert process.returncode == -9
+        # JAX aborts a process that sees the other one die before its own signal comes.
+        assert process.returncode in (-signal.SIGKILL, -signal.SIGABRT)
 
 
 def assert_same(parts: list[dict], expected: dict) -> None:
