@@ -29,6 +29,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="meshes of CPU devices exchange as GPUs that read each other's memory do",
     )
+    parser.addoption(
+        "--emulate-hosts",
+        choices=["roomy", "tight"],
+        help="pairs of devices are hosts, whose ids fit into their exchange or do not",
+    )
 
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")

@@ -16,14 +16,14 @@ from jax.sharding import Mesh
 
 from jax_dynemb._src import ops
 from jax_dynemb._src.engines.hash import links
-from jax_dynemb._src.engines.hash.layouts import mesh_axes, peers, placement
+from jax_dynemb._src.engines.hash.layouts import hosts, mesh_axes, peers
 
 _GARBAGE = {"float": np.nan, "uint": 0xA5, "int": -1515870811}
 
 
 def emulate(patch: pytest.MonkeyPatch) -> None:
     """Lets every mesh of CPU devices exchange as GPUs do."""
-    for module in (mesh_axes, placement):
+    for module in (mesh_axes, hosts):
         patch.setattr(module, "peers_of", _peers_of)
     patch.setattr(links.Links, "exchange", _exchange)
     patch.setattr(links.Links, "place_rows", _place_rows)
@@ -36,16 +36,16 @@ def of_itself(patch: pytest.MonkeyPatch) -> Mesh:
     member = ops.Peer(device.id, device.local_hardware_id, "the GPU")
     assert not ops.prepare_peers([member])
 
-    def peers_of(mesh, axes, transport):
+    def peers_of(mesh, axes, transport, devices=None):
         chosen = () if transport == "collectives" else (device.id,)
         return peers.Peers(chosen, "" if chosen else "collectives")
 
-    for module in (mesh_axes, placement):
+    for module in (mesh_axes, hosts):
         patch.setattr(module, "peers_of", peers_of)
     return Mesh(np.array([device]), ("data",))
 
 
-def _peers_of(mesh, axes, transport):
+def _peers_of(mesh, axes, transport, devices=None):
     if transport == "collectives" or not isinstance(mesh, Mesh):
         return peers.Peers((), "collectives")
     return peers.Peers(tuple(range(mesh.size)))
@@ -53,15 +53,12 @@ def _peers_of(mesh, axes, transport):
 
 def _exchange(self, arrays, pieces, live=None):
     """Stands for ``Links.exchange``."""
-    arrived = [
-        jax.lax.all_to_all(x.reshape(self.shards, -1), self.axes, 0, 0, tiled=True)
-        for x in arrays
-    ]
+    arrived = [self.swap(x.reshape(self.shards, -1)) for x in arrays]
     counts = None
     if live is not None:
         counts = live.counts.T
         if live.by_sender:
-            counts = jax.lax.all_to_all(counts, self.axes, 0, 0, tiled=True)
+            counts = self.swap(counts)
     result = []
     for n, (array, part) in enumerate(zip(arrays, arrived, strict=True)):
         mine = [piece for piece in pieces if piece.array == n]
@@ -75,10 +72,7 @@ def _exchange(self, arrays, pieces, live=None):
 
 def _place_rows(self, arrays, ids, placed):
     """Stands for ``Links.place_rows``: a row for each position, one after the other."""
-    arrived = [
-        jax.lax.all_to_all(x.reshape(self.shards, -1), self.axes, 0, 0, tiled=True)
-        for x in arrays
-    ]
+    arrived = [self.swap(x.reshape(self.shards, -1)) for x in arrays]
     result = [jnp.full(x.shape, _GARBAGE["float"], x.dtype) for x in placed.results]
     ends = [*(span.begin for span in placed.spans[1:]), ids.number.shape[0]]
     for span, end in zip(placed.spans, ends, strict=True):
@@ -124,7 +118,7 @@ def _sum_rows(self, tables, groups, features, views, order=None):
     for number, whole in wholes.items():
         own = jnp.where(masks[number], whole, jnp.asarray(np.nan, whole.dtype))
         own = own.reshape(self.shards, -1)
-        own = jax.lax.all_to_all(own, self.axes, 0, 0, tiled=True)
+        own = self.swap(own)
         arrived[number] = own.reshape(whole.shape)
     return [arrived[view.array] for view in views]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import jax
 import pytest
 
+import hosts
 import peers
 
 
@@ -24,8 +25,9 @@ def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leaves out what looks at collectives, where peers exchange."""
-    if not config.getoption("--emulate-peers"):
+    """Leaves out what looks at collectives, where peers or hosts exchange."""
+    options = ("--emulate-peers", "--emulate-hosts")
+    if not any(config.getoption(each) for each in options):
         return
     left_out = [item for item in items if item.get_closest_marker("collectives")]
     items[:] = [item for item in items if item not in left_out]
@@ -38,4 +40,13 @@ def emulated_peers(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.config.getoption("--emulate-peers"):
             peers.emulate(patch)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def emulated_hosts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Takes pairs of devices for hosts, if ``--emulate-hosts``."""
+    with pytest.MonkeyPatch.context() as patch:
+        if kind := request.config.getoption("--emulate-hosts"):
+            hosts.emulate(patch, tight=kind == "tight")
         yield

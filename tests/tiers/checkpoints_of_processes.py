@@ -191,7 +191,7 @@ def main(processes: int, tier: str, folder: str, work: str) -> None:
     elif work == "killed":
         run.steps(0, SAVED + 3, SAVED)
         jde.checkpoint.wait()
-        # JAX may abort a process that sees the other one die, so both have saved by then.
+        # JAX may abort a process that sees the other one die: both have saved by then.
         multihost_utils.sync_global_devices("saved")
         os.kill(os.getpid(), signal.SIGKILL)
     else:

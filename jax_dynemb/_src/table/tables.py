@@ -53,6 +53,7 @@ class Tables(Operations, Departures, Replication, Portable):
         exchange_dtype: Any = None,
         exchange_pooled: str = "auto",
         exchange_transport: str = "auto",
+        devices_per_host: int | None = None,
         share_arrays: bool | None = None,
         plan: Plan | None = None,
     ):
@@ -84,6 +85,10 @@ class Tables(Operations, Departures, Replication, Portable):
           exchange_transport: "peers": GPUs of one host read each other's memory, so
             only rows that mean something move. "collectives": XLA's ``all_to_all``.
             "auto": peers where the GPUs can reach each other. Results are the same.
+          devices_per_host: neighbours on the axes that bring their ids together before
+            they exchange with others, so that an id of several of them crosses once,
+            with its row and its gradient. None: GPUs of a host that read each other's
+            memory, where the devices belong to several hosts. 1: no devices do.
           share_arrays: tables of one dim, param_dtype and kind of optimizer state share
             arrays, like TorchRec's table-batched embeddings; on a mesh, those that are
             row-wise. Results are the same, and a step costs the host less, since jit
@@ -117,6 +122,7 @@ class Tables(Operations, Departures, Replication, Portable):
                 exchange_pooled,
                 share_arrays,
                 exchange_transport,
+                devices_per_host,
             )
         self.engine = _declaration.engine_of(configs, placement, share_arrays, plan)
         if any(config.tier for config in self.engine.catalog.dynamic.values()):

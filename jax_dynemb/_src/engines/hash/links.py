@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int32
 
 from jax_dynemb._src.ops import (
@@ -53,11 +54,19 @@ class Links:
       shards: devices of an exchange.
       peers: ids of GPUs that read each other's memory, groups of ``shards`` side
         by side; empty: XLA's collectives do the exchange.
+      groups: of ``shards`` devices side by side along the axes; each of them exchanges
+        by itself.
     """
 
     axes: tuple[str, ...]
     shards: int
     peers: tuple[int, ...] = ()
+    groups: int = 1
+
+    @property
+    def rank(self) -> jax.Array:
+        """Returns this device's place in its group, int32[]."""
+        return jax.lax.axis_index(self.axes) % self.shards
 
     def all_to_all(self, arrays: Sequence[jax.Array]) -> list[jax.Array]:
         """Exchanges whole arrays [shards, ...]."""
@@ -65,17 +74,27 @@ class Links:
             sizes = [x.size * x.dtype.itemsize // self.shards for x in arrays]
             pieces = [Piece(n, 0, size, size) for n, size in enumerate(sizes)]
             return self.exchange(arrays, pieces)
-        return _by_collectives(arrays, self.axes)
+        return self._by_collectives(arrays)
+
+    def swap(self, parts: jax.Array) -> jax.Array:
+        """Exchanges an array [shards, ...] by one collective."""
+        groups = None
+        if self.groups > 1:
+            groups = np.arange(self.groups * self.shards).reshape(self.groups, -1)
+            groups = groups.tolist()
+        return jax.lax.all_to_all(
+            parts, self.axes, 0, 0, tiled=True, axis_index_groups=groups
+        )
 
     def most(self, number: jax.Array) -> jax.Array:
         """Returns the largest of all devices' numbers, each by itself."""
-        if self.peers:
+        if self.peers or self.groups > 1:
             return self._every(number).max(axis=0)
         return jax.lax.pmax(number, self.axes)
 
     def least(self, number: jax.Array) -> jax.Array:
         """Returns the smallest of all devices' numbers, each by itself."""
-        if self.peers:
+        if self.peers or self.groups > 1:
             return self._every(number).min(axis=0)
         return jax.lax.pmin(number, self.axes)
 
@@ -106,7 +125,7 @@ class Links:
         return exchange(
             arrays,
             pieces,
-            jax.lax.axis_index(self.axes),
+            self.rank,
             counts,
             devices=self.peers,
             counted_by_sender=live is not None and live.by_sender,
@@ -116,8 +135,7 @@ class Links:
         self, arrays: Sequence[jax.Array], ids: PlacedIds, placed: Placed
     ) -> list[jax.Array]:
         """Reads rows from GPUs that read each other's memory into their places."""
-        rank = jax.lax.axis_index(self.axes)
-        return place_rows(arrays, rank, ids, placed, devices=self.peers)
+        return place_rows(arrays, self.rank, ids, placed, devices=self.peers)
 
     def sum_rows(
         self,
@@ -142,24 +160,20 @@ class Links:
         Returns:
           Of each table, the array with what this device gets from all.
         """
-        rank = jax.lax.axis_index(self.axes)
-        peers = PeerSums(self.peers, self.shards, rank, order)
+        peers = PeerSums(self.peers, self.shards, self.rank, order)
         return sum_rows(tables, groups, features, views, peers=peers)
 
-
-def _by_collectives(
-    arrays: Sequence[jax.Array], axes: tuple[str, ...]
-) -> list[jax.Array]:
-    """Exchanges [shards, places, ...] arrays by one all_to_all per dtype."""
-    result: dict[int, jax.Array] = {}
-    for dtype in dict.fromkeys(array.dtype for array in arrays):
-        of_dtype = [i for i, array in enumerate(arrays) if array.dtype == dtype]
-        flat = [arrays[i].reshape(arrays[i].shape[0], -1) for i in of_dtype]
-        joined = flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=1)
-        joined = jax.lax.all_to_all(joined, axes, 0, 0, tiled=True)
-        begin = 0
-        for i, part in zip(of_dtype, flat, strict=True):
-            end = begin + part.shape[1]
-            result[i] = joined[:, begin:end].reshape(arrays[i].shape)
-            begin = end
-    return [result[i] for i in range(len(arrays))]
+    def _by_collectives(self, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+        """Exchanges [shards, places, ...] arrays by one all_to_all per dtype."""
+        result: dict[int, jax.Array] = {}
+        for dtype in dict.fromkeys(array.dtype for array in arrays):
+            of_dtype = [i for i, array in enumerate(arrays) if array.dtype == dtype]
+            flat = [arrays[i].reshape(arrays[i].shape[0], -1) for i in of_dtype]
+            joined = flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=1)
+            joined = self.swap(joined)
+            begin = 0
+            for i, part in zip(of_dtype, flat, strict=True):
+                end = begin + part.shape[1]
+                result[i] = joined[:, begin:end].reshape(arrays[i].shape)
+                begin = end
+        return [result[i] for i in range(len(arrays))]

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines.hash.exchange import Cost, cost_of, itemsize
 from jax_dynemb._src.engines.hash.layouts import Placement, Stack
+from jax_dynemb._src.engines.hash.layouts.peers import Peers
 from jax_dynemb._src.ops import KERNEL_POOLINGS, FeatureLayout, one_row_each
 from jax_dynemb._src.shardings import stacks_tables
 from jax_dynemb._src.shown import Shown
@@ -65,7 +66,7 @@ class Plan(Shown):
       tables: one after the other, as they were given.
       bytes_by_shard: of all tables, on a device of each shard; not read as input.
       transport: "peers" where GPUs read each other's memory, or "collectives" and why
-        they do not; not read as input.
+        they do not; both where devices belong to several hosts. Not read as input.
 
     Example:
       >>> plan = jde.Plan((jde.TablePlan("item", "table_wise", shards=(2, 3)),))
@@ -160,9 +161,20 @@ def make_plan(
     for stack in placement.stacks:  # idle blocks have arrays too
         for shard in range(placement.shards):
             every[shard] += bytes_of(stack.local)
-    reason = placement.peers.reason
-    transport = f"collectives ({reason})" if reason else "peers"
-    return Plan(plans, tuple(every), transport=transport)
+    return Plan(plans, tuple(every), transport=_transport_of(placement))
+
+
+def _transport_of(placement: Placement) -> str:
+    """Says how devices exchange, in words."""
+    if not placement.has_hosts:
+        return _named(placement.peers)
+    count, devices, peers = placement.hosts
+    within = f"{_named(peers)} between the {devices} devices of a host"
+    return f"{within}, then collectives between {count} hosts"
+
+
+def _named(peers: Peers) -> str:
+    return f"collectives ({peers.reason})" if peers.reason else "peers"
 
 
 def _alone(table: TableConfig, ids: Mapping[str, int]) -> TablePlan:

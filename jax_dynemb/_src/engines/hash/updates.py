@@ -27,6 +27,7 @@ from jax_dynemb._src.engines.hash.strategies import (
     LookupGradients,
     Update,
     by_strategy,
+    check_kept,
     strategy_of,
 )
 from jax_dynemb._src.engines.shard import (
@@ -229,8 +230,10 @@ def _apply(
         for one, features in lookups:
             mine = [n for n, f in features.items() if f.layout.table in names]
             if mine:
+                kept = one.kept.get(name)
+                check_kept(layout, kept)
                 pairs = [one.features[n] for n in mine], [features[n] for n in mine]
-                own.append(LookupGradients(*pairs, one.kept.get(name)))
+                own.append(LookupGradients(*pairs, kept))
         new = strategy.apply_gradients(layout, tables, own, new, update, all_fits)
     return new
 

@@ -5,6 +5,7 @@
 from jax_dynemb._src.engines.hash.exchange.arrived_rows import (
     exchange_rows as exchange_rows,
 )
+from jax_dynemb._src.engines.hash.exchange.arrived_rows import rows_here as rows_here
 from jax_dynemb._src.engines.hash.exchange.buffers import BufferField as BufferField
 from jax_dynemb._src.engines.hash.exchange.buffers import (
     ExchangeBuffers as ExchangeBuffers,
@@ -22,6 +23,7 @@ from jax_dynemb._src.engines.hash.exchange.device_batch import (
 from jax_dynemb._src.engines.hash.exchange.device_batch import in_order as in_order
 from jax_dynemb._src.engines.hash.exchange.device_batch import make_batch as make_batch
 from jax_dynemb._src.engines.hash.exchange.device_batch import mean_scale as mean_scale
+from jax_dynemb._src.engines.hash.exchange.device_batch import wire_dtype as wire_dtype
 from jax_dynemb._src.engines.hash.exchange.exchange_layout import (
     ExchangeLayout as ExchangeLayout,
 )
@@ -30,6 +32,7 @@ from jax_dynemb._src.engines.hash.exchange.exchange_layout import (
 )
 from jax_dynemb._src.engines.hash.exchange.exchange_layout import wire_of as wire_of
 from jax_dynemb._src.engines.hash.exchange.id_places import places_of as places_of
+from jax_dynemb._src.engines.hash.exchange.id_places import tables_of as tables_of
 from jax_dynemb._src.engines.hash.exchange.places import Places as Places
 from jax_dynemb._src.engines.hash.exchange.places import RoundRange as RoundRange
 from jax_dynemb._src.engines.hash.exchange.places import live_sums as live_sums
@@ -63,6 +66,7 @@ from jax_dynemb._src.engines.hash.exchange.pooled_exchange import (
 from jax_dynemb._src.engines.hash.exchange.pooled_exchange import (
     pooled_outputs as pooled_outputs,
 )
+from jax_dynemb._src.engines.hash.exchange.rounds import FirstRound as FirstRound
 from jax_dynemb._src.engines.hash.exchange.rounds import first_begin as first_begin
 from jax_dynemb._src.engines.hash.exchange.rounds import fitting as fitting
 from jax_dynemb._src.engines.hash.exchange.rounds import (
@@ -77,6 +81,9 @@ from jax_dynemb._src.engines.hash.exchange.rounds import whole_range as whole_ra
 from jax_dynemb._src.engines.hash.exchange.route import Route as Route
 from jax_dynemb._src.engines.hash.exchange.route import route as route
 from jax_dynemb._src.engines.hash.exchange.send_ids import IdNumbers as IdNumbers
+from jax_dynemb._src.engines.hash.exchange.send_ids import (
+    ids_and_uses_here as ids_and_uses_here,
+)
 from jax_dynemb._src.engines.hash.exchange.send_ids import (
     saturating_sums as saturating_sums,
 )

@@ -9,7 +9,7 @@ to its places at once, where those are known: the buffer and the second copy are
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,11 @@ import jax.numpy as jnp
 from jax_dynemb._src.engines.hash.exchange.buffers import ExchangeBuffers
 from jax_dynemb._src.engines.hash.exchange.device_batch import DeviceBatch, Run
 from jax_dynemb._src.engines.hash.exchange.id_places import places_of
-from jax_dynemb._src.engines.hash.exchange.places import RoundRange, live_rows
+from jax_dynemb._src.engines.hash.exchange.places import (
+    Places,
+    RoundRange,
+    live_rows,
+)
 from jax_dynemb._src.engines.hash.exchange.route import Route
 from jax_dynemb._src.ops import Placed, PlacedIds, PlacedTable, Span, sum_bags
 
@@ -65,6 +69,24 @@ def exchange_rows(
     if before is not None:
         sums = [old + new for old, new in zip(before, sums, strict=True)]
     return sums, [arrived[n] for n in others]
+
+
+def rows_here(
+    batch: DeviceBatch,
+    wire: ExchangeBuffers,
+    arrays: Sequence[jax.Array],
+    places: Places,
+) -> list[jax.Array]:
+    """Returns what ``exchange_rows`` does, of rows that this device has.
+
+    Args:
+      batch: the features.
+      wire: how rows lie in the arrays.
+      arrays: by piece of the wire, the array that its rows lie in.
+      places: of the ids in these arrays.
+    """
+    rows = _rows_at(batch, wire, arrays, places, dict(enumerate(batch.runs)))
+    return [_pooled(batch, run, rows[r]) for r, run in enumerate(batch.runs)]
 
 
 def _placed_runs(
@@ -154,6 +176,16 @@ def _read(
     if not runs:
         return {}
     places = places_of(batch.exchange, id_route, round_range)
+    return _rows_at(batch, wire, arrays, places, runs)
+
+
+def _rows_at(
+    batch: DeviceBatch,
+    wire: ExchangeBuffers,
+    arrays: Sequence[jax.Array],
+    places: Places,
+    runs: Mapping[int, Run],
+) -> dict[int, jax.Array]:
     rows = {}
     for r, run in runs.items():
         counts = [layout.num_ids for layout, _ in run.inputs]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
+from jax_dynemb._src.checked_loops import while_loop
 from jax_dynemb._src.engines.hash.exchange.device_batch import DeviceBatch, Input
 from jax_dynemb._src.engines.hash.exchange.exchange_layout import ExchangeLayout
 from jax_dynemb._src.engines.hash.exchange.places import RoundRange
@@ -169,7 +170,7 @@ def further_rounds(
     # The condition compares a number: in a CUDA graph XLA orders only what a condition
     # computes behind the operands of the loop. A bool would be read too early.
     left = (~fits).astype(jnp.int32)
-    loop = jax.lax.while_loop(lambda loop: loop[1] > 0, body, (begin, left, carry))
+    loop = while_loop(lambda loop: loop[1] > 0, body, (begin, left, carry))
     return loop[0], loop[2]
 
 

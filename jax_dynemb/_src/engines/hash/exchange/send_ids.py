@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int32, UInt32
 
+from jax_dynemb._src.checked_loops import fori_loop
 from jax_dynemb._src.engines.hash.exchange.exchange_layout import ExchangeLayout
 from jax_dynemb._src.engines.hash.exchange.places import RoundRange
 from jax_dynemb._src.engines.hash.exchange.route import Route
@@ -117,6 +118,32 @@ def send_ids_and_uses(
       The ids. Then by number of the table how often a device has each of them,
       uint32[places]; or this and its score, uint32[3, places]. Then the others.
     """
+    parts = _parts(exchange, route, ids, round_range, numbers)
+    received = exchange.links.all_to_all([*parts, *others])
+    travelled, others = received[: len(parts)], received[len(parts) :]
+    return travelled[0], _by_table(numbers, travelled[1:]), others
+
+
+def ids_and_uses_here(
+    exchange: ExchangeLayout,
+    route: Route,
+    ids: UInt32[Array, "n 2"],
+    round_range: RoundRange,
+    numbers: IdNumbers,
+) -> tuple[jax.Array, dict[int, jax.Array]]:
+    """Returns what ``send_ids_and_uses`` would send, as if it had been received."""
+    first, *rest = _parts(exchange, route, ids, round_range, numbers)
+    return first, _by_table(numbers, rest)
+
+
+def _parts(
+    exchange: ExchangeLayout,
+    route: Route,
+    ids: UInt32[Array, "n 2"],
+    round_range: RoundRange,
+    numbers: IdNumbers,
+) -> list[jax.Array]:
+    """Lists ids and their numbers, each array [shards, ...]."""
     fill = jnp.concatenate([ids, padding((1,))])
     positions = positions_of(exchange, route, round_range)
     parts = [fill[positions]]
@@ -132,14 +159,18 @@ def send_ids_and_uses(
         for best in _highest(route, *scores):
             cut = _cut(exchange, _at(route, positions, best))
             parts += [cut[t] for t in scored]
-    received, *rest = exchange.links.all_to_all([*parts, *others])
-    many = len(counted) + 2 * len(scored)
-    rest, others = [each.reshape(-1) for each in rest[:many]], rest[many:]
+    return parts
+
+
+def _by_table(numbers: IdNumbers, arrived: Sequence[jax.Array]) -> dict[int, jax.Array]:
+    """Names numbers of ids by their table, as ``send_ids_and_uses`` returns them."""
+    counted, scored = numbers.counted, numbers.scored
+    rest = [each.reshape(-1) for each in arrived]
     of_tables = dict(zip(counted, rest, strict=False))
     words = rest[len(counted) :]
     for n, t in enumerate(scored):
         of_tables[t] = jnp.stack([of_tables[t], words[n], words[len(scored) + n]])
-    return received, of_tables, others
+    return of_tables
 
 
 def _highest(
@@ -270,4 +301,4 @@ def _ends_of(
         true = hold(numbers) & (numbers < end[..., None, None])
         return first + step * true.sum(axis=-1, dtype=jnp.int32)
 
-    return jax.lax.fori_loop(0, 2, search, jnp.stack([begin, begin], axis=-1))
+    return fori_loop(0, 2, search, jnp.stack([begin, begin], axis=-1))

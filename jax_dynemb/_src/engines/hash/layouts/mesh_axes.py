@@ -19,6 +19,7 @@ from jax.sharding import (
     PartitionSpec,
 )
 
+from jax_dynemb._src.engines.hash.layouts.hosts import Hosts, hosts_of
 from jax_dynemb._src.engines.hash.layouts.layout import ByName
 from jax_dynemb._src.engines.hash.layouts.peers import Peers, peers_of
 from jax_dynemb._src.engines.hash.layouts.programs import program
@@ -45,6 +46,8 @@ class MeshAxes(ByName):
       exchange_transport: "peers": GPUs read each other's memory; "collectives": XLA's
         do the exchange; "auto": peers where they can.
       stacks: the arrays of all tables.
+      devices_per_host: side by side on the axes, which exchange before they do so with
+        others; 1: none do; None: GPUs of a host, where there are several hosts.
     """
 
     mesh: Mesh | AbstractMesh | None
@@ -55,6 +58,7 @@ class MeshAxes(ByName):
     share_arrays: bool | None = None
     exchange_transport: str = "auto"
     stacks: tuple[Stack, ...] = dataclasses.field(default=(), hash=False)
+    devices_per_host: int | None = None
 
     @property
     def shards(self) -> int:
@@ -65,8 +69,28 @@ class MeshAxes(ByName):
 
     @property
     def peers(self) -> Peers:
-        """Says which devices read each other's memory."""
+        """Says which devices read each other's memory, where one exchange suffices."""
+        if self.has_hosts:
+            return Peers((), f"the devices belong to {self.hosts.count} hosts")
         return peers_of(self.mesh, self.axes, self.exchange_transport)
+
+    @property
+    def hosts(self) -> Hosts:
+        """Says which devices belong to one host."""
+        return hosts_of(
+            self.mesh, self.axes, self.exchange_transport, self.devices_per_host
+        )
+
+    @property
+    def has_hosts(self) -> bool:
+        """Whether devices of a host exchange before they do so with others."""
+        return self.hosts.count > 1
+
+    @property
+    def host_links(self) -> Links:
+        """Describes the links between the shards of a host."""
+        hosts = self.hosts
+        return Links(self.axes, hosts.devices, hosts.peers.ids, hosts.count)
 
     @property
     def links(self) -> Links:

@@ -10,6 +10,7 @@ agree on whether every one of them could map what it needs.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import secrets
@@ -92,6 +93,16 @@ def prepare(groups: np.ndarray) -> str:
         if reason := _refusal(offers, groups):
             return reason
         return _first_problem(texts_of_processes(_join(groups, offers, stack)))
+
+
+@functools.cache
+def hosts() -> list[str]:
+    """Names the host of each process; all processes of the job call it."""
+    try:
+        mine = _host()
+    except OSError:  # the others wait for an answer
+        mine = f"that of process {jax.process_index()}"
+    return texts_of_processes(mine)
 
 
 def _make_offer(groups: np.ndarray, stack: contextlib.ExitStack) -> _Offer:

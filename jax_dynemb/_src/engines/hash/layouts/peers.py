@@ -36,7 +36,10 @@ class Peers(NamedTuple):
 
 @functools.cache  # never evicted: other processes would not join a second time
 def peers_of(
-    mesh: Mesh | AbstractMesh | None, axes: tuple[str, ...], transport: str
+    mesh: Mesh | AbstractMesh | None,
+    axes: tuple[str, ...],
+    transport: str,
+    devices: int | None = None,
 ) -> Peers:
     """Finds the GPUs whose memory an exchange over some axes reads.
 
@@ -46,6 +49,7 @@ def peers_of(
       mesh: the devices.
       axes: those over which an exchange goes.
       transport: one of ``TRANSPORTS``.
+      devices: of an exchange, side by side on the axes; None: all of them.
 
     Raises:
       ValueError: ``"peers"`` where the devices cannot.
@@ -53,7 +57,9 @@ def peers_of(
     if transport == "collectives":
         return Peers((), "exchange_transport='collectives'")
     groups, reason = _groups_of(mesh, axes)
-    reason = reason or _prepare(groups)
+    if not reason:
+        groups = groups.reshape(-1, devices or groups.shape[1])
+        reason = _prepare(groups)
     if reason and transport == "peers":
         raise ValueError(_UNREACHABLE.format(reason=reason))
     ids = () if reason else tuple(int(device.id) for device in groups.flat)

@@ -16,7 +16,7 @@ from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines.hash.layouts.batch import MeshBatch
 from jax_dynemb._src.engines.hash.layouts.blocks import in_shared_arrays
 from jax_dynemb._src.engines.hash.layouts.mesh_host import MeshHost
-from jax_dynemb._src.engines.hash.layouts.peers import TRANSPORTS, peers_of
+from jax_dynemb._src.engines.hash.layouts.peers import TRANSPORTS
 from jax_dynemb._src.engines.hash.layouts.stacks import make_stacks, same_stacks
 from jax_dynemb._src.engines.score_inputs import ScoreInputs
 from jax_dynemb._src.optim.interface import check_columns
@@ -90,6 +90,7 @@ def make_placement(
     exchange_pooled: str,
     share_arrays: bool | None = None,
     exchange_transport: str = "auto",
+    devices_per_host: int | None = None,
 ) -> Placement:
     """Checks what was given to ``Tables``; without a mesh ``axis`` is ``axis_name``."""
     axes = mesh.axis_names if mesh is not None and axis is None else axis or ()
@@ -117,18 +118,27 @@ def make_placement(
             f"exchange_transport must be one of {TRANSPORTS}, not "
             f"{exchange_transport!r}"
         )
-    peers = peers_of(mesh, axes, exchange_transport)
-    if exchange_factor is None:
-        exchange_factor = FACTOR_OF_PEERS if peers.ids else FACTOR_OF_COLLECTIVES
-    return Placement(
+    if devices_per_host is not None and not _is_count(devices_per_host):
+        raise ValueError(
+            f"devices_per_host must be a number from 1 on, not {devices_per_host!r}"
+        )
+    placement = Placement(
         mesh,
         axes,
-        float(exchange_factor),
+        float(exchange_factor or FACTOR_OF_COLLECTIVES),
         dtype,
         exchange_pooled,
         share_arrays,
         exchange_transport,
+        devices_per_host=devices_per_host,
     )
+    if placement.peers.ids and exchange_factor is None:
+        return dataclasses.replace(placement, exchange_factor=FACTOR_OF_PEERS)
+    return placement
+
+
+def _is_count(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number > 0
 
 
 def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:

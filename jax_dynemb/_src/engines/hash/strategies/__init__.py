@@ -8,13 +8,16 @@ A step of several tables runs once for each strategy that they have.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from jax_dynemb._src.engines.hash.exchange import Input
-from jax_dynemb._src.engines.hash.layouts import Layout
+from jax_dynemb._src.engines.hash.layouts import Layout, Placement
+from jax_dynemb._src.engines.hash.strategies import by_host as _by_host
 from jax_dynemb._src.engines.hash.strategies import column_wise as _column_wise
 from jax_dynemb._src.engines.hash.strategies import local as _local
 from jax_dynemb._src.engines.hash.strategies import replicated as _replicated
 from jax_dynemb._src.engines.hash.strategies import row_wise
+from jax_dynemb._src.engines.hash.strategies.by_host.host_residual import HostResidual
 from jax_dynemb._src.engines.hash.strategies.strategy import ByFeature as ByFeature
 from jax_dynemb._src.engines.hash.strategies.strategy import FindResult as FindResult
 from jax_dynemb._src.engines.hash.strategies.strategy import (
@@ -38,7 +41,31 @@ _STRATEGIES: Mapping[str, Strategy] = {
 
 def strategy_of(placement: Layout, table: TableSpec) -> Strategy:
     """Returns the strategy of a table, as a shard sees it."""
-    return _STRATEGIES[placement.stack(table.name).sharding]
+    return _named(placement, placement.stack(table.name).sharding)
+
+
+def _named(placement: Layout, name: str) -> Strategy:
+    """Returns a strategy, of several hosts where the devices belong to some."""
+    if name == "row_wise" and isinstance(placement, Placement):
+        return _by_host if placement.has_hosts else row_wise
+    return _STRATEGIES[name]
+
+
+def check_kept(placement: Layout, kept: Any) -> None:
+    """Refuses what a lookup has kept whose hosts had other devices.
+
+    Raises:
+      ValueError: the lookup is of ``Tables`` with another ``devices_per_host``.
+    """
+    if not isinstance(kept, HostResidual):
+        return
+    mine = placement.hosts.devices if isinstance(placement, Placement) else 1
+    if kept.devices != mine:
+        raise ValueError(
+            f"The residual is of a lookup with {kept.devices} devices per host, and "
+            f"these tables have {mine}. Give both calls the same Tables, or make these "
+            f"with devices_per_host={kept.devices}."
+        )
 
 
 def by_strategy(
@@ -48,8 +75,9 @@ def by_strategy(
 
     Yields the name of a strategy, it, the tables that have it, and their features.
     """
-    for name, strategy in _STRATEGIES.items():
+    for name in _STRATEGIES:
         mine = [t for t in tables if placement.stack(t.name).sharding == name]
         names = {table.name for table in mine}
         if mine:
-            yield name, strategy, mine, [x for x in inputs if x[0].table in names]
+            own = [one for one in inputs if one[0].table in names]
+            yield name, _named(placement, name), mine, own

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jax_dynemb._src.checked_loops import scan
 from jax_dynemb._src.engines.hash.exchange import (
     DeviceBatch,
     RoundRange,
@@ -102,7 +103,7 @@ def _flags_of(
         states, flags = body(states, asked)
         return flags, states
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[stacked:]), asked)
-    states, flags = jax.lax.scan(body, states, flat)
+    states, flags = scan(body, states, flat)
     return flags, states
 
 

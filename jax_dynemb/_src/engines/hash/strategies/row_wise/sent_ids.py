@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int32, UInt32
+from jaxtyping import Array, Int32, Shaped, UInt32
 
 from jax_dynemb._src.config import ScoreStrategy
 from jax_dynemb._src.engines.hash.exchange import (
@@ -95,7 +95,9 @@ def _repeats(
     parts = [exchange.parts[p] for p in mine]
     begin = np.array([part.first for part in parts])
     end = begin + [part.owners for part in parts]
-    uses = _count_by_part(id_route.unique_of < n, exchange.parts)[np.array(mine)]
+    live = id_route.unique_of < n
+    uses = jnp.where(live, batch.per_id(0, 1), 0) if batch.has_uses else live
+    uses = _sum_by_part(uses, exchange.parts)[np.array(mine)]
     distinct = id_route.starts[end] - id_route.starts[begin]
     repeats = (uses - distinct).astype(jnp.uint32)
     # A sum over a constant mask is part of another kernel, a scatter is one of its own.
@@ -104,15 +106,15 @@ def _repeats(
     return jnp.where(counted_by, repeats, jnp.uint32(0)).sum(-1, dtype=jnp.uint32)
 
 
-def _count_by_part(
-    chosen: Bool[Array, "n"], parts: Sequence[RouteTable]
+def _sum_by_part(
+    uses: Shaped[Array, " n"], parts: Sequence[RouteTable]
 ) -> Int32[Array, "parts"]:
-    """Counts what is chosen of each part: one kernel for a run of equal sizes."""
+    """Adds up the uses of each part: one kernel for a run of equal sizes."""
     counts, end = [], 0
     for size, run in itertools.groupby(part.size for part in parts):
         number = len(list(run))
         begin, end = end, end + number * size
-        some = chosen[begin:end].reshape(number, size)
+        some = uses[begin:end].reshape(number, size)
         counts.append(jnp.sum(some, axis=1, dtype=jnp.int32))
     return jnp.concatenate(counts)
 

@@ -28,6 +28,18 @@ def split_batch(
       tables: row-wise ones, as a shard sees them.
       inputs: their features on this device.
     """
+    rows = with_rows(placement, tables, inputs)
+    sums = [t for t in tables if t not in rows]
+    layouts = [layout for layout, _ in inputs]
+    by_feature = {layout.feature: feature_input for layout, feature_input in inputs}
+    bags = make_pooled_batch(placement, sums, layouts, by_feature)
+    return make_batch(placement, rows, inputs) if rows else None, bags
+
+
+def with_rows(
+    placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
+) -> list[TableSpec]:
+    """Lists the tables of which rows travel; see ``split_batch``."""
     layouts = [layout for layout, _ in inputs]
     # Numbers of ids travel with distinct ids.
     with_uses = {
@@ -36,14 +48,10 @@ def split_batch(
         if feature_input.uses is not None
     }
 
-    def sums_travel(table: TableSpec) -> bool:
+    def rows_travel(table: TableSpec) -> bool:
         mine = [layout for layout in layouts if layout.table == table.name]
         stack = placement.stack(table.name)
-        cheaper = cost_of(placement, stack, table, mine)[0] == "sums"
-        return cheaper and table.name not in with_uses
+        cheaper = cost_of(placement, stack, table, mine)[0] == "rows"
+        return cheaper or table.name in with_uses
 
-    sums = [t for t in tables if sums_travel(t)]
-    rows = [t for t in tables if t not in sums]
-    by_feature = {layout.feature: feature_input for layout, feature_input in inputs}
-    bags = make_pooled_batch(placement, sums, layouts, by_feature)
-    return make_batch(placement, rows, inputs) if rows else None, bags
+    return [t for t in tables if rows_travel(t)]

@@ -1,0 +1,38 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Holds what the update of a lookup by hosts need not exchange again."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+
+from jax_dynemb._src.engines.hash.exchange import Route
+from jax_dynemb._src.ops import FeatureResidual
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["route", "fits", "features", "below"],
+    meta_fields=["devices"],
+)
+@dataclasses.dataclass(frozen=True)
+class HostResidual:
+    """Holds the exchange of a host, and that between all devices.
+
+    Attributes:
+      route: where the distinct ids of this device went in the host.
+      fits: bool[1], whether they went there.
+      features: of the ids that this device is the gateway of, one for each table.
+      below: what ``row_wise`` keeps of the lookup of these.
+      devices: of a host.
+    """
+
+    route: Route
+    fits: jax.Array
+    features: list[FeatureResidual]
+    below: Any
+    devices: int
