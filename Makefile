@@ -65,7 +65,8 @@ nightly: install ## what takes hours: all instruction sets under sanitizers, lon
 	DYNEMB_DEPARTURES=$(DEPARTURES) $(VENV)/bin/python -P -m pytest -q tests/tiers/test_prefetcher_departures.py -k Log
 	$(VENV)/bin/python -m pip install -q "ray[train]" "jax-dynemb[recipes,serve,trackers]"
 	HYPOTHESIS_PROFILE=nightly $(VENV)/bin/python -P -m pytest $(PYTEST_ARGS)
-	$(VENV)/bin/python -P -m pytest $(PYTEST_ARGS) tests/sharding --emulate-peers
+	for each in "--emulate-peers" "--emulate-hosts roomy" "--emulate-hosts tight --emulate-peers"; do \
+		$(VENV)/bin/python -P -m pytest $(PYTEST_ARGS) tests/sharding $$each || exit 1; done
 
 # ---- serving in PyTorch: an environment of its own, without JAX -----------------------------------
 

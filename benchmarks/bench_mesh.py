@@ -105,6 +105,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pooled", default="auto", help="exchange_pooled")
     parser.add_argument("--dtype", default=None, help="exchange_dtype")
     parser.add_argument("--transport", default="auto", help="exchange_transport")
+    parser.add_argument("--hosts", type=int, help="devices_per_host")
     parser.add_argument("--batches", type=int, default=2, help="batches in turn")
     parser.add_argument("--steps", type=int, default=100, help="steps of a repeat")
     parser.add_argument("--repeats", type=int, default=3)
@@ -185,6 +186,7 @@ def _collection(case: Any, options: Any, mesh: Any = None) -> Any:
         exchange_dtype=options.dtype,
         exchange_pooled=options.pooled,
         exchange_transport=options.transport,
+        devices_per_host=options.hosts,
     )
 
 

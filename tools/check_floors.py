@@ -69,6 +69,7 @@ PYTHON_FLOORS = {
     # Leaves: data and checks that every floor above may use.
     "cuda_module": 3,
     "checked_fields": 3,
+    "checked_loops": 3,
     "compiler_options": 3,
     "dynamicemb_options": 3,
     "earlier_paths": 3,

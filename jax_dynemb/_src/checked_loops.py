@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loops inside a shard_map that checks over which axes each array varies.
 
-There a loop must begin with the types that it ends with. What comes out of a collective
-varies and what comes out of a kernel does not, so a carry may begin without axes that
-its body adds. ``jax.shard_map`` checks unless it is told ``check_vma=False``.
+There a loop must begin with the types that it ends with. JAX takes the results of
+collectives to vary and those of kernels not to. So a carry may begin without axes that
+its body adds. ``jax.shard_map`` checks unless it has ``check_vma=False``.
 """
 
 from __future__ import annotations

@@ -10,13 +10,14 @@ import json
 import os
 import sys
 import types
+from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
 import jax_dynemb as jde
-from jax_dynemb._src.engines.hash.layouts import peer_processes
+from jax_dynemb._src.engines.hash.layouts import hosts, peer_processes, peers
 from jax_dynemb._src.ops import SharedMemory
 
 BYTES, OFFSET = 4096, 128
@@ -39,6 +40,7 @@ class Gpus:
         return types.SimpleNamespace(
             id=10 * process + ordinal,
             process_index=process,
+            platform="gpu",
             local_hardware_id=ordinal if process == jax.process_index() else None,
             memory_stats=lambda: {"bytes_limit": self.limit},
         )
@@ -82,8 +84,22 @@ def main(cases: list[list[str]]) -> None:
     print("RESULT " + json.dumps([prepare(*case) for case in cases]))
 
 
+class GpuMesh:
+    """Stands for a mesh of GPUs with one axis."""
+
+    axis_names = ("data",)
+    is_multi_process = True
+
+    def __init__(self, devices: np.ndarray) -> None:
+        self.devices = devices.reshape(-1)
+        self.shape = {"data": self.devices.size}
+
+
 def prepare(fault: str, grouping: str) -> dict:
-    """Prepares groups across the processes, within each, or one of all GPUs."""
+    """Prepares groups across the processes, within each, or one of all GPUs.
+
+    Or finds the hosts of a mesh, "by host" or with devices of all hosts "mixed".
+    """
     gpus = Gpus(fault)
     for name in ("share_memory", "make_mailbox", "map_memory", "prepare_peers"):
         setattr(peer_processes, name, getattr(gpus, name))
@@ -95,12 +111,26 @@ def prepare(fault: str, grouping: str) -> dict:
         object,
     )
     shaped = {"across": groups, "within": groups.T, "all": groups.reshape(1, 4)}
-    before = len(os.listdir("/proc/self/fd"))
-    reason = peer_processes.prepare(shaped[grouping])
+    before, found = len(os.listdir("/proc/self/fd")), None
+    if grouping in shaped:
+        reason = peer_processes.prepare(shaped[grouping])
+    else:
+        found, reason = hosts_of(groups.T if grouping == "by host" else groups)
     for file in gpus.memory.values():
         os.close(file)
     left = len(os.listdir("/proc/self/fd")) - before
-    return {"reason": reason, "prepared": gpus.prepared, "descriptors left": left}
+    said = {"reason": reason, "prepared": gpus.prepared, "descriptors left": left}
+    return said | {"hosts": found}
+
+
+def hosts_of(devices: np.ndarray) -> tuple[list[int], str]:
+    """Finds hosts of a mesh: how many, with how many devices, and what lacks."""
+    peer_processes.hosts.cache_clear()
+    for module in (hosts, peers):
+        module.Mesh = GpuMesh  # pyright: ignore[reportAttributeAccessIssue]
+    mesh: Any = GpuMesh(devices)
+    found = hosts.hosts_of(mesh, ("data",), "auto", None)
+    return [found.count, found.devices], found.peers.reason
 
 
 if __name__ == "__main__":

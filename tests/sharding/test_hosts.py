@@ -157,10 +157,12 @@ def test_rows_and_counters_are_those_of_one_exchange(kind, how, at_once):
     _assert_same(_run(_tables_of(2), 4, how), expected)
 
 
-def test_sums_of_bags_travel_as_before(at_once):
+@pytest.mark.parametrize("how", ["lookup", "route", "joined"])
+def test_a_host_adds_up_the_sums_of_its_owners(how, at_once):
     """Beside features whose rows travel."""
-    by_sums = _run(_tables_of(2, exchange_pooled="sums"), 4)
-    _assert_same(by_sums, at_once["lookup"], exact=False)
+    by_sums = _run(_tables_of(2, exchange_pooled="sums"), 4, how)
+    expected = at_once["joined" if how == "joined" else "lookup"]
+    _assert_same(by_sums, expected, exact=False)
 
 
 @pytest.mark.parametrize("options", [{"share_arrays": False}, {"exchange_factor": 0.1}])
@@ -277,6 +279,7 @@ def test_a_residual_of_other_hosts_is_refused(other):
     again.apply_gradients(state, residual, rows)
 
 
+@pytest.mark.collectives
 def test_the_plan_says_what_hosts_do():
     text = "between the 2 devices of a host, then collectives between 2 hosts"
     assert text in _tables_of(2).plan().transport

@@ -23,10 +23,17 @@ FAULTS = {
 FINE = [("none", "across"), ("none", "all"), ("none", "within"), ("hosts", "within")]
 
 
+HOSTS = {
+    ("hosts", "by host"): [2, 2],
+    ("hosts", "mixed"): [1, 1],  # neighbours belong to different hosts
+    ("none", "by host"): [1, 1],  # there is one
+}
+
+
 @pytest.fixture(scope="module")
 def agreed() -> dict[tuple[str, str], list[dict]]:
     """What each of two processes says of each case."""
-    cases = [*FINE, *FAULTS]
+    cases = [*FINE, *FAULTS, *HOSTS]
     both = run_job(AGREEMENT, 2, json.dumps(cases))
     return dict(zip(cases, zip(*both, strict=True), strict=True))
 
@@ -64,6 +71,15 @@ def test_processes_agree_on_why_they_cannot(agreed, case):
     assert one["reason"] == other["reason"]
     assert one["reason"].startswith(FAULTS[case])
     assert [one["descriptors left"], other["descriptors left"]] == [0, 0]
+
+
+@pytest.mark.parametrize("case", HOSTS)
+def test_gpus_of_a_host_exchange_first_where_there_are_several(agreed, case):
+    for said in agreed[case]:
+        assert said["hosts"] == HOSTS[case]
+        assert (said["reason"], said["descriptors left"]) == ("", 0)
+    prepared = [bool(said["prepared"]) for said in agreed[case]]
+    assert prepared == [HOSTS[case] == [2, 2]] * 2
 
 
 def _sharing_a_gpu(number: int, processes: int, port: int) -> dict[str, str]:

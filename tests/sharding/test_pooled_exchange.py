@@ -170,3 +170,14 @@ def test_an_optax_table_and_the_same_bits_each_time():
     for ours, theirs in zip(got, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, **TOLERANCE)
     np.testing.assert_array_equal(got[:2], got[2:])
+
+
+@pytest.mark.collectives
+def test_an_owner_adds_up_the_lengths_of_all_features_in_one_call():
+    tables = [jde.TableConfig(name, pooling="sum", **COMMON) for name in "abc"]
+    coll = jde.Tables(tables, mesh_of(4), exchange_pooled="sums")
+    lengths = np.full(8, 2, np.int32)
+    bags = {name: jde.Jagged(jde.ids(np.arange(16)), lengths) for name in "abc"}
+    program = jax.jit(coll.lookup).lower(coll.init(0), bags)
+    # Of the batch, of the part of a device, and of an owner.
+    assert program.as_text().count("@dynemb_offsets_of_features") == 3

@@ -14,13 +14,21 @@ from processes import LAUNCHERS, run_job
 SCRIPT = Path(__file__).with_name("two_processes.py")
 
 
+@pytest.fixture(scope="module")
+def alone():
+    return run_job(SCRIPT, 1, 8)[0]
+
+
 @pytest.mark.slow
-def test_two_processes_agree_with_one():
-    (alone,) = run_job(SCRIPT, 1, 8)
-    both = run_job(SCRIPT, 2, 4)
+@pytest.mark.parametrize("devices_per_host", [1, 4])
+def test_two_processes_agree_with_one(alone, devices_per_host):
+    both = run_job(SCRIPT, 2, 4, devices_per_host)
     for one in both:
         np.testing.assert_allclose(one["losses"], alone["losses"], rtol=1e-5)
-        assert one["stats"] == alone["stats"]
+        if devices_per_host == 1:
+            assert one["stats"] == alone["stats"]
+        for name in ("t/rows", "u/rows", "t/step", "t/lost_updates"):
+            assert one["stats"][name] == alone["stats"][name]
     assert not set(both[0]["rows"]) & set(both[1]["rows"])  # each its own shards
     together = both[0]["rows"] | both[1]["rows"]
     in_columns = {key for key in alone["rows"] if key.startswith("c")}

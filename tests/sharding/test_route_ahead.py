@@ -214,6 +214,7 @@ def test_mistakes_are_named():
         coll.route({"aa": ids["a"]})
 
 
+@pytest.mark.collectives
 def test_few_arrays_cross_the_boundary_of_a_step():
     names = [f"t{n}" for n in range(6)]
     coll = jde.Tables([table(name) for name in names], mesh=mesh_of(8))

@@ -256,6 +256,7 @@ def test_a_residual_of_another_run_is_refused_by_table():
 
 
 @pytest.mark.slow
+@pytest.mark.collectives  # peers are not known inside, so rooms would differ
 def test_inside_of_a_shard_map():
     configs = [dataclasses.replace(t, pooling=None) for t in tables()[:6:2]]
     coll, mesh = jde.Tables(configs, mesh=mesh_of(4)), mesh_of(4)

@@ -61,6 +61,7 @@ def test_a_full_bin_has_no_quantile():
         _quantile(bins, 0.9)
 
 
+@pytest.mark.collectives  # what a host sends of an id has 32 bits, too
 @pytest.mark.parametrize("devices", [1, 8])
 def test_uses_of_one_id_that_32_bits_do_not_hold(devices):
     """Four equal ids would add up to 0, and a fifth to less than one."""

@@ -19,7 +19,7 @@ import jax_dynemb as jde
 BATCH = 32
 
 
-def main(devices: int) -> None:
+def main(devices: int, devices_per_host: int = 1) -> None:
     """Runs this process's part."""
     jax.config.update("jax_num_cpu_devices", devices)
     jde.distributed.ensure_initialized()
@@ -35,6 +35,7 @@ def main(devices: int) -> None:
             jde.TableConfig("c", dim=32, capacity=256, sharding="column_wise"),
         ],
         mesh=mesh,
+        devices_per_host=devices_per_host,
     )
     state = coll.init(seed=1)
     weights = jde.distributed.replicate({"w": np.ones((42,), np.float32)}, mesh)
@@ -81,4 +82,4 @@ def main(devices: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

@@ -28,7 +28,8 @@ class EmbeddingBagCollection(TableModule):
       mesh: devices to shard the rows over, or None.
       axis: the mesh axis for it, or several; all axes if None.
       options: ``share_arrays``, ``plan``, ``exchange_factor``, ``exchange_dtype``,
-        ``exchange_pooled`` and ``exchange_transport`` of ``jde.Tables``. Or
+        ``exchange_pooled``, ``exchange_transport`` and ``devices_per_host`` of
+        ``jde.Tables``. Or
         ``rows_of``, another collection: its tables of these names are looked up, and
         trained by both; it needs no ``rngs``. An update is one of each lookup.
 
@@ -119,7 +120,8 @@ class EmbeddingCollection(TableModule):
       mesh: devices to shard the rows over, or None.
       axis: the mesh axis for it, or several; all axes if None.
       options: ``share_arrays``, ``plan``, ``exchange_factor``, ``exchange_dtype``,
-        ``exchange_pooled`` and ``exchange_transport`` of ``jde.Tables``. Or
+        ``exchange_pooled``, ``exchange_transport`` and ``devices_per_host`` of
+        ``jde.Tables``. Or
         ``rows_of``, another collection: its tables of these names are looked up, and
         trained by both; it needs no ``rngs``. An update is one of each lookup.
 

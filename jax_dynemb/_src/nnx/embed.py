@@ -35,6 +35,7 @@ class DynamicEmbed(TableModule):
       exchange_dtype: as for ``jde.Tables``.
       exchange_pooled: as for ``jde.Tables``.
       exchange_transport: as for ``jde.Tables``.
+      devices_per_host: as for ``jde.Tables``.
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       options: everything else ``jde.TableConfig`` takes: initializer, optimizer,
         param_dtype, dtype, score_strategy, ...
@@ -59,6 +60,7 @@ class DynamicEmbed(TableModule):
         exchange_dtype: Any = None,
         exchange_pooled: str = "auto",
         exchange_transport: str = "auto",
+        devices_per_host: int | None = None,
         rngs: nnx.Rngs | None = None,
         **options: Any,
     ):
@@ -75,6 +77,7 @@ class DynamicEmbed(TableModule):
             exchange_dtype=exchange_dtype,
             exchange_pooled=exchange_pooled,
             exchange_transport=exchange_transport,
+            devices_per_host=devices_per_host,
         )
         self.name = name
         self.features = features

@@ -74,9 +74,9 @@ class Tables(Operations, Departures, Replication, Portable):
           exchange_factor: room for ids in an exchange between two devices, as a
             multiple of an equal share of a device's batch. What does not fit takes
             further rounds; see ``exchange_peak`` in ``stats``. With 0.5 a batch
-            without duplicates takes two, and moves no more than with 1. None: 0.5, or
-            1 where GPUs read each other's memory, since room that stays empty does not
-            travel there.
+            without duplicates takes two, and moves no more than with 1. None: 0.5; 1
+            where GPUs read each other's memory, since room that stays empty does not
+            travel there; 0.45 to 0.36 where 2 to 8 devices of a host exchange first.
           exchange_dtype: of rows and gradients between devices, e.g. "bfloat16";
             None: no rounding.
           exchange_pooled: what travels between devices for pooled features: the

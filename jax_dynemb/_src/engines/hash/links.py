@@ -56,17 +56,22 @@ class Links:
         by side; empty: XLA's collectives do the exchange.
       groups: of ``shards`` devices side by side along the axes; each of them exchanges
         by itself.
+      apart: whether devices of a group lie ``groups`` apart instead; by collectives.
     """
 
     axes: tuple[str, ...]
     shards: int
     peers: tuple[int, ...] = ()
     groups: int = 1
+    apart: bool = False
 
     @property
     def rank(self) -> jax.Array:
         """Returns this device's place in its group, int32[]."""
-        return jax.lax.axis_index(self.axes) % self.shards
+        index = jax.lax.axis_index(self.axes)
+        if self.apart:
+            return index // self.groups
+        return index if self.groups == 1 else index % self.shards
 
     def all_to_all(self, arrays: Sequence[jax.Array]) -> list[jax.Array]:
         """Exchanges whole arrays [shards, ...]."""
@@ -80,8 +85,10 @@ class Links:
         """Exchanges an array [shards, ...] by one collective."""
         groups = None
         if self.groups > 1:
-            groups = np.arange(self.groups * self.shards).reshape(self.groups, -1)
-            groups = groups.tolist()
+            devices = np.arange(self.groups * self.shards)
+            shape = (-1, self.groups) if self.apart else (self.groups, -1)
+            groups = devices.reshape(shape)
+            groups = (groups.T if self.apart else groups).tolist()
         return jax.lax.all_to_all(
             parts, self.axes, 0, 0, tiled=True, axis_index_groups=groups
         )

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines.hash.exchange import Cost, cost_of, itemsize
-from jax_dynemb._src.engines.hash.layouts import Placement, Stack
-from jax_dynemb._src.engines.hash.layouts.peers import Peers
+from jax_dynemb._src.engines.hash.layouts import Peers, Placement, Stack
 from jax_dynemb._src.ops import KERNEL_POOLINGS, FeatureLayout, one_row_each
 from jax_dynemb._src.shardings import stacks_tables
 from jax_dynemb._src.shown import Shown

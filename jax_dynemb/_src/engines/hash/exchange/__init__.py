@@ -40,6 +40,9 @@ from jax_dynemb._src.engines.hash.exchange.pooled_batch import (
     PooledBatch as PooledBatch,
 )
 from jax_dynemb._src.engines.hash.exchange.pooled_batch import (
+    PooledFeature as PooledFeature,
+)
+from jax_dynemb._src.engines.hash.exchange.pooled_batch import (
     make_pooled_batch as make_pooled_batch,
 )
 from jax_dynemb._src.engines.hash.exchange.pooled_exchange import (

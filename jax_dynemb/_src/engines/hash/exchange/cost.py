@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -86,7 +87,11 @@ def cost_of(
     pooled = all(layout.pooling in ("sum", "mean") for layout in layouts)
     if not pooled or placement.exchange_pooled == "rows":
         return "rows", rows
-    sums = cost_of_sums(placement, pooled_features_of(stack, table, layouts))
+    features = pooled_features_of(stack, table, layouts)
+    if placement.has_hosts and stack.blocks == 1:  # one sum of each host crosses
+        count = placement.hosts.count
+        features = [dataclasses.replace(each, width=count) for each in features]
+    sums = cost_of_sums(placement, features)
     if placement.exchange_pooled == "sums" or sum(sums) < sum(rows):
         return "sums", sums
     return "rows", rows

@@ -14,6 +14,8 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
+import jax
+
 from jax_dynemb._src.engines.hash.exchange.buffers import BufferField, ExchangeBuffers
 from jax_dynemb._src.engines.hash.layouts import Placement, Stack
 from jax_dynemb._src.engines.hash.links import Links
@@ -90,12 +92,14 @@ class PooledBatch:
       inputs: by feature; none of them is needed for the update.
       dtype: of sums and gradients between devices.
       links: between the devices.
+      first: the first owner of a block, among all shards; None: owners get all ids.
     """
 
     features: list[PooledFeature]
     inputs: Mapping[str, FeatureInput]
     dtype: str
     links: Links
+    first: jax.Array | int | None = 0
 
     @property
     def shards(self) -> int:

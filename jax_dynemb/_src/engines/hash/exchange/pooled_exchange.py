@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from jax_dynemb._src.ops import (
     as_words,
     hash_words,
     is_padding,
-    offsets_of,
+    offsets_of_each,
     owner_of,
     padding,
 )
@@ -35,7 +35,8 @@ def parts_to_owners(bags: PooledBatch) -> list[jax.Array]:
     parts = []
     for feature in bags.features:
         pairs = [(one, one and bags.inputs[one.feature]) for one in feature.layouts]
-        parts.append(jnp.concatenate([_masked_ids(feature, x) for _, x in pairs]))
+        ids = [_masked_ids(feature, x, bags.first) for _, x in pairs]
+        parts.append(jnp.concatenate(ids))
         if feature.bag_size == 0:
             lengths = [_lengths(feature, *pair) for pair in pairs]
             parts.append(_to_owners(feature, lengths))
@@ -46,17 +47,21 @@ def parts_to_owners(bags: PooledBatch) -> list[jax.Array]:
 
 
 def _masked_ids(
-    feature: PooledFeature, feature_input: FeatureInput | None
+    feature: PooledFeature,
+    feature_input: FeatureInput | None,
+    first: jax.Array | int | None,
 ) -> jax.Array:
     """Packs uint32[width, ids, 2]: for each owner its own ids among padding."""
     if feature_input is None:
         return padding((feature.width, feature.ids))
     ids = as_words(feature_input.ids)
     ids = jnp.concatenate([ids, padding((feature.ids - ids.shape[0],))])
+    if first is None:
+        return jnp.broadcast_to(ids, (feature.width, *ids.shape))
     table = feature.table
     hashes = hash_words(ids, table.hash_seed)
     owner = owner_of(*hashes, table.num_buckets, table.local_buckets)
-    shard = jnp.arange(feature.width, dtype=jnp.int32)
+    shard = first + jnp.arange(feature.width, dtype=jnp.int32)
     mine = owner[None] == shard[:, None]  # padding stays padding, whosever it is
     return jnp.where(mine[..., None], ids[None], padding((1, 1)))
 
@@ -98,24 +103,35 @@ def _to_owners(feature: PooledFeature, by_block: Sequence[jax.Array]) -> jax.Arr
 
 def owner_inputs(bags: PooledBatch, received: Sequence[jax.Array]) -> list[Input]:
     """Builds the inputs of an owner from what ``parts_to_owners`` sent."""
-    arrays, result = iter(received), []
-    for feature in bags.features:
-        ids = next(arrays).reshape(-1, 2)
-        offsets = weights = None
-        lengths = next(arrays) if feature.bag_size == 0 else None
-        if feature.weighted:
-            words = next(arrays).reshape(-1)
-            weights = jax.lax.bitcast_convert_type(words, jnp.float32)
-        if lengths is not None:
-            lengths = lengths.astype(jnp.int32)
-            place = _without_tails(feature, lengths.sum(axis=1))
-            ids = jnp.take(ids, place, axis=0, mode="fill", fill_value=0xFFFFFFFF)
-            if weights is not None:
-                weights = jnp.take(weights, place, mode="fill", fill_value=0)
-            # Each device has sent lengths without a mistake: none is counted here.
-            offsets, _ = offsets_of(lengths.reshape(-1), ids.shape[0])
-        result.append((feature.owner_layout(), FeatureInput(ids, offsets, weights)))
+    arrays = iter(received)
+    arrived = [_arrived(feature, arrays) for feature in bags.features]
+    jagged = [(n.reshape(-1), x.shape[0]) for x, n, _ in arrived if n is not None]
+    # Each device has sent lengths without a mistake: none is counted here.
+    offsets = iter([begins for begins, _ in offsets_of_each(jagged)])
+    result = []
+    for feature, (ids, lengths, weights) in zip(bags.features, arrived, strict=True):
+        own = None if lengths is None else next(offsets)
+        result.append((feature.owner_layout(), FeatureInput(ids, own, weights)))
     return result
+
+
+def _arrived(
+    feature: PooledFeature, arrays: Iterator[jax.Array]
+) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
+    """Takes ids, lengths of bags that differ and weights, devices end to end."""
+    ids = next(arrays).reshape(-1, 2)
+    lengths = weights = None
+    if feature.bag_size == 0:
+        lengths = next(arrays).astype(jnp.int32)
+    if feature.weighted:
+        words = next(arrays).reshape(-1)
+        weights = jax.lax.bitcast_convert_type(words, jnp.float32)
+    if lengths is not None:
+        place = _without_tails(feature, lengths.sum(axis=1))
+        ids = jnp.take(ids, place, axis=0, mode="fill", fill_value=0xFFFFFFFF)
+        if weights is not None:
+            weights = jnp.take(weights, place, mode="fill", fill_value=0)
+    return ids, lengths, weights
 
 
 def _without_tails(feature: PooledFeature, counts: jax.Array) -> jax.Array:

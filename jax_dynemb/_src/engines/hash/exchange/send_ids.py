@@ -121,7 +121,7 @@ def send_ids_and_uses(
     parts = _parts(exchange, route, ids, round_range, numbers)
     received = exchange.links.all_to_all([*parts, *others])
     travelled, others = received[: len(parts)], received[len(parts) :]
-    return travelled[0], _by_table(numbers, travelled[1:]), others
+    return travelled[0], _by_table(exchange, numbers, travelled[1:]), others
 
 
 def ids_and_uses_here(
@@ -133,7 +133,7 @@ def ids_and_uses_here(
 ) -> tuple[jax.Array, dict[int, jax.Array]]:
     """Returns what ``send_ids_and_uses`` would send, as if it had been received."""
     first, *rest = _parts(exchange, route, ids, round_range, numbers)
-    return first, _by_table(numbers, rest)
+    return first, _by_table(exchange, numbers, rest)
 
 
 def _parts(
@@ -153,23 +153,43 @@ def _parts(
             uses = _of_unique(route).at[route.unique_of].add(jnp.uint32(1))
         else:
             uses = saturating_sums(route.unique_of, counts)
-        cut = _cut(exchange, _at(route, positions, uses))
-        parts += [cut[t] for t in counted]
+        parts += _of_some(exchange, counted, _at(route, positions, uses))
     if scores is not None:
         for best in _highest(route, *scores):
-            cut = _cut(exchange, _at(route, positions, best))
-            parts += [cut[t] for t in scored]
+            parts += _of_some(exchange, scored, _at(route, positions, best))
     return parts
 
 
-def _by_table(numbers: IdNumbers, arrived: Sequence[jax.Array]) -> dict[int, jax.Array]:
+def _of_some(
+    exchange: ExchangeLayout, tables: Sequence[int], of_places: jax.Array
+) -> list[jax.Array]:
+    """Cuts [shards, places] by table; one array if it is of all tables."""
+    if len(tables) == len(exchange.tables):
+        return [of_places]
+    cut = _cut(exchange, of_places)
+    return [cut[t] for t in tables]
+
+
+def _by_table(
+    exchange: ExchangeLayout, numbers: IdNumbers, arrived: Sequence[jax.Array]
+) -> dict[int, jax.Array]:
     """Names numbers of ids by their table, as ``send_ids_and_uses`` returns them."""
-    counted, scored = numbers.counted, numbers.scored
-    rest = [each.reshape(-1) for each in arrived]
-    of_tables = dict(zip(counted, rest, strict=False))
-    words = rest[len(counted) :]
-    for n, t in enumerate(scored):
-        of_tables[t] = jnp.stack([of_tables[t], words[n], words[len(scored) + n]])
+    rest = iter(arrived)
+
+    def taken(tables: Sequence[int]) -> list[jax.Array]:
+        if len(tables) == len(exchange.tables):
+            some = _cut(exchange, next(rest))
+        else:
+            some = [next(rest) for _ in tables]
+        return [each.reshape(-1) for each in some]
+
+    of_tables = {}
+    if numbers.counted:
+        of_tables = dict(zip(numbers.counted, taken(numbers.counted), strict=True))
+    if numbers.scored:
+        low, high = taken(numbers.scored), taken(numbers.scored)
+        for n, t in enumerate(numbers.scored):
+            of_tables[t] = jnp.stack([of_tables[t], low[n], high[n]])
     return of_tables
 
 

@@ -8,6 +8,7 @@ from jax_dynemb._src.engines.hash.layouts.blocks import grown as grown
 from jax_dynemb._src.engines.hash.layouts.blocks import own_block as own_block
 from jax_dynemb._src.engines.hash.layouts.one_device import OneDevice as OneDevice
 from jax_dynemb._src.engines.hash.layouts.one_device import WholeBatch as WholeBatch
+from jax_dynemb._src.engines.hash.layouts.peers import Peers as Peers
 from jax_dynemb._src.engines.hash.layouts.placement import Placement as Placement
 from jax_dynemb._src.engines.hash.layouts.placement import (
     make_placement as make_placement,

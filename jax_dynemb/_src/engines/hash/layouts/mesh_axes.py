@@ -46,8 +46,8 @@ class MeshAxes(ByName):
       exchange_transport: "peers": GPUs read each other's memory; "collectives": XLA's
         do the exchange; "auto": peers where they can.
       stacks: the arrays of all tables.
-      devices_per_host: side by side on the axes, which exchange before they do so with
-        others; 1: none do; None: GPUs of a host, where there are several hosts.
+      devices_per_host: neighbours on the axes, which exchange among themselves first;
+        1: none do; None: GPUs of a host do, where there are several hosts.
     """
 
     mesh: Mesh | AbstractMesh | None
@@ -91,6 +91,12 @@ class MeshAxes(ByName):
         """Describes the links between the shards of a host."""
         hosts = self.hosts
         return Links(self.axes, hosts.devices, hosts.peers.ids, hosts.count)
+
+    @property
+    def links_between_hosts(self) -> Links:
+        """Describes the links between devices of the same place in each host."""
+        count, devices, _ = self.hosts
+        return Links(self.axes, count, groups=devices, apart=True)
 
     @property
     def links(self) -> Links:

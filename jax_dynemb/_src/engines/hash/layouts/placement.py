@@ -25,6 +25,9 @@ from jax_dynemb._src.shardings import splits_columns, stacks_tables
 _POOLED = ("auto", "rows", "sums")
 # Room that stays empty travels in a collective, and does not between peers.
 FACTOR_OF_COLLECTIVES, FACTOR_OF_PEERS = 0.5, 1.0
+# Distinct ids of a power law grow with this power of the ids, so the gateways of a host
+# have fewer of them than its devices (docs/decisions/exchange.md).
+_GROWTH_OF_DISTINCT = 0.84
 _WIRE_DTYPES = (None, "float32", "bfloat16", "float16")
 
 
@@ -125,16 +128,25 @@ def make_placement(
     placement = Placement(
         mesh,
         axes,
-        float(exchange_factor or FACTOR_OF_COLLECTIVES),
+        float(exchange_factor or 1),
         dtype,
         exchange_pooled,
         share_arrays,
         exchange_transport,
         devices_per_host=devices_per_host,
     )
-    if placement.peers.ids and exchange_factor is None:
-        return dataclasses.replace(placement, exchange_factor=FACTOR_OF_PEERS)
+    if exchange_factor is None:
+        factor = _usual_factor(placement)
+        placement = dataclasses.replace(placement, exchange_factor=factor)
     return placement
+
+
+def _usual_factor(placement: Placement) -> float:
+    """Returns room for the ids of a power law that is as steep as users' are."""
+    if placement.peers.ids:
+        return FACTOR_OF_PEERS
+    devices = placement.hosts.devices
+    return FACTOR_OF_COLLECTIVES * devices ** (_GROWTH_OF_DISTINCT - 1)
 
 
 def _is_count(number: Any) -> bool:

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Row-wise tables on several hosts: devices of a host exchange before all devices do.
 
-Each step is that of ``row_wise`` with the ids that this device is the gateway of. So
-an id that several devices of a host have crosses to another host once, and its row and
-the sum of its gradients do so too. Features whose sums of bags travel take no part.
+Each step is that of ``row_wise`` with the ids that this device is the gateway of. An
+id that several devices of a host have crosses to another host once. Its row and the sum
+of its gradients do so too. Where sums of bags travel, one of each host does.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ from jax_dynemb._src.engines.hash.exchange import (
     exchange_rows,
     finalize_pooling,
     rows_here,
-    wire_dtype,
 )
 from jax_dynemb._src.engines.hash.layouts import Placement
 from jax_dynemb._src.engines.hash.strategies import row_wise
-from jax_dynemb._src.engines.hash.strategies.by_host.gradients import gathered_gradients
+from jax_dynemb._src.engines.hash.strategies.by_host.gradients import (
+    apply_gradients as apply_gradients,
+)
 from jax_dynemb._src.engines.hash.strategies.by_host.host_batch import (
     GatheredIds,
     HostBatch,
-    make_host_batch,
 )
 from jax_dynemb._src.engines.hash.strategies.by_host.host_residual import HostResidual
+from jax_dynemb._src.engines.hash.strategies.by_host.split import Split
 from jax_dynemb._src.engines.hash.strategies.local import for_update as for_update
-from jax_dynemb._src.engines.hash.strategies.row_wise.split import with_rows
+from jax_dynemb._src.engines.hash.strategies.row_wise.lookup_rounds import scores_of
 from jax_dynemb._src.engines.hash.strategies.strategy import (
     FindResult,
-    LookupGradients,
     LookupResult,
     States,
-    Update,
 )
 from jax_dynemb._src.ops import FeatureResidual, TableState, joined
 from jax_dynemb._src.spec import TableSpec
@@ -55,73 +54,26 @@ class SentByHost:
 
     Attributes:
       gathered: within the host; None: only sums of bags travel.
-      sent: to owners, what ``row_wise.route`` returned.
+      sent: to owners, what ``row_wise.route`` returned; or None.
+      bags: what ``HostBags.send`` returned.
     """
 
     gathered: GatheredIds | None
     sent: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class _Split:
-    """Splits a call: a host gathers the ids of some features.
-
-    Attributes:
-      host: those features; None: there are none.
-      tables: of all features, as ``row_wise`` takes them.
-      inputs: the other features.
-    """
-
-    host: HostBatch | None
-    tables: list[TableSpec]
-    inputs: list[Input]
-
-    @classmethod
-    def of(
-        cls,
-        placement: Placement,
-        tables: Sequence[TableSpec],
-        inputs: Sequence[Input],
-        *,
-        only_ids: bool = False,
-    ) -> _Split:
-        rows = list(tables) if only_ids else with_rows(placement, tables, inputs)
-        if not rows:
-            return cls(None, list(tables), list(inputs))
-        names = {table.name for table in rows}
-        mine = [one for one in inputs if one[0].table in names]
-        below = [_on_the_wire(placement, t) if t in rows else t for t in tables]
-        return cls(
-            make_host_batch(placement, placement.host_links, rows, mine),
-            below,
-            [one for one in inputs if one[0].table not in names],
-        )
-
-    def gather(self, with_numbers: bool = True) -> GatheredIds | None:
-        """Sends ids to their gateways."""
-        return None if self.host is None else self.host.gather(with_numbers)
-
-    def inputs_below(self, gathered: GatheredIds | None) -> list[Input]:
-        """Returns what ``row_wise`` looks up."""
-        if self.host is None or gathered is None:
-            return self.inputs
-        return [*self.host.inputs(gathered), *self.inputs]
-
-
-def _on_the_wire(placement: Placement, table: TableSpec) -> TableSpec:
-    """Describes a table whose rows go on to another device, one for each id."""
-    dtype = wire_dtype(placement, table)
-    return dataclasses.replace(table, dtype=dtype, pooling=None)
+    bags: list[jax.Array]
 
 
 def route(
     placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
 ) -> SentByHost:
     """See ``Strategy``."""
-    split = _Split.of(placement, tables, inputs)
-    gathered = split.gather()
-    below = split.inputs_below(gathered)
-    return SentByHost(gathered, row_wise.route(placement, split.tables, below))
+    split = Split.of(placement, tables, inputs)
+    gathered, sent = split.gather(), None
+    if split.tables:
+        below = split.inputs_below(gathered)
+        sent = row_wise.route(placement, split.tables, below)
+    bags = [] if split.bags is None else split.bags.send()
+    return SentByHost(gathered, sent, bags)
 
 
 def lookup(
@@ -133,21 +85,28 @@ def lookup(
     sent: Any = None,
 ) -> LookupResult:
     """See ``Strategy``; it keeps ``HostResidual``."""
-    split = _Split.of(placement, tables, inputs)
-    gathered = split.gather() if sent is None else sent.gathered
-    result = row_wise.lookup(
-        placement,
-        split.tables,
-        split.inputs_below(gathered),
-        states,
-        scores,
-        None if sent is None else sent.sent,
-    )
-    if split.host is None or gathered is None:
-        return result
-    outputs = _outputs(split.host, gathered, result.rows)
-    rows, features = dict(result.rows), dict(result.features)
-    standing = [features.pop(feature) for _, feature in split.host.standing]
+    split = Split.of(placement, tables, inputs)
+    sent = route(placement, tables, inputs) if sent is None else sent
+    gathered: GatheredIds | None = sent.gathered
+    result = LookupResult({}, {}, None, dict(states))
+    if split.tables:
+        result = row_wise.lookup(
+            placement,
+            split.tables,
+            split.inputs_below(gathered),
+            states,
+            scores,
+            sent.sent,
+        )
+    outputs, bags, new = {}, {}, dict(result.states)
+    if split.bags is not None:
+        numbers = scores_of(scores, split.bags.tables)
+        outputs, bags, changed = split.bags.lookup(sent.bags, new, numbers)
+        new |= changed
+    rows, features, standing = dict(result.rows), dict(result.features), []
+    if split.host is not None and gathered is not None:
+        standing = [features.pop(feature) for _, feature in split.host.standing]
+        outputs |= _outputs(split.host, gathered, result.rows)
     for layout, feature_input in inputs:
         if layout.feature not in outputs:
             continue
@@ -160,9 +119,15 @@ def lookup(
             scale,
             layout,
         )
-    devices = split.host.exchange.shards
-    kept = HostResidual(gathered.route, gathered.fits, standing, result.kept, devices)
-    return LookupResult(rows, features, kept, result.states, result.stamps)
+    kept = HostResidual(
+        gathered and gathered.route,
+        gathered and gathered.fits,
+        standing,
+        result.kept,
+        bags,
+        placement.hosts.devices,
+    )
+    return LookupResult(rows, features, kept, new)
 
 
 def find(
@@ -172,16 +137,23 @@ def find(
     states: States,
 ) -> FindResult:
     """See ``Strategy``."""
-    split = _Split.of(placement, tables, inputs)
+    split = Split.of(placement, tables, inputs)
+    rows, found, new = {}, {}, dict(states)
     gathered = split.gather(with_numbers=False)
-    below = split.inputs_below(gathered)
-    result = row_wise.find(placement, split.tables, below, states)
-    if split.host is None or gathered is None:
-        return result
-    outputs = _outputs(split.host, gathered, result.rows)
-    rows = {name: row for name, (row, _) in outputs.items()}
-    found = _found(split.host, gathered, result.found)
-    return FindResult({**result.rows, **rows}, {**result.found, **found}, result.states)
+    if split.tables:
+        below = split.inputs_below(gathered)
+        result = row_wise.find(placement, split.tables, below, states)
+        rows |= result.rows
+        found |= result.found
+        new |= result.states
+    if split.host is not None and gathered is not None:
+        outputs = _outputs(split.host, gathered, rows)
+        found |= _found(split.host, gathered, found)
+        rows |= {name: row for name, (row, _) in outputs.items()}
+    if split.bags is not None:
+        pooled, flags, changed = split.bags.find(new)
+        rows, found, new = rows | pooled, found | flags, new | changed
+    return FindResult(rows, found, new)
 
 
 def touch(
@@ -192,23 +164,9 @@ def touch(
     scores: Mapping[str, jax.Array],
 ) -> dict[str, TableState]:
     """See ``Strategy``."""
-    split = _Split.of(placement, tables, inputs, only_ids=True)
+    split = Split.of(placement, tables, inputs, only_ids=True)
     below = split.inputs_below(split.gather())
     return row_wise.touch(placement, split.tables, below, states, scores)
-
-
-def apply_gradients(
-    placement: Placement,
-    tables: Sequence[TableSpec],
-    lookups: Sequence[LookupGradients],
-    states: States,
-    update: Update,
-    all_fits: bool,
-) -> dict[str, TableState]:
-    """See ``Strategy``."""
-    links = placement.host_links
-    below = [gathered_gradients(placement, links, tables, one) for one in lookups]
-    return row_wise.apply_gradients(placement, tables, below, states, update, all_fits)
 
 
 def _outputs(host: HostBatch, gathered: GatheredIds, rows: ByFeature) -> Outputs:

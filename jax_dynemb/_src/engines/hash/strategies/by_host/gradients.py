@@ -1,6 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Brings the gradients of a host's devices together, in sums of each distinct id."""
+"""Updates of tables on several hosts, as one device runs them inside shard_map.
+
+The gradients of a host's devices come together, in sums of each distinct id. Those of
+bags whose sums travelled go to each host.
+"""
 
 from __future__ import annotations
 
@@ -15,38 +19,110 @@ import jax.numpy as jnp
 from jax_dynemb._src.engines.hash.exchange import Route, live_sums
 from jax_dynemb._src.engines.hash.layouts import Placement
 from jax_dynemb._src.engines.hash.links import Links
+from jax_dynemb._src.engines.hash.strategies import row_wise
+from jax_dynemb._src.engines.hash.strategies.by_host.host_bags import HostBags
 from jax_dynemb._src.engines.hash.strategies.by_host.host_batch import (
     HostBatch,
     make_host_batch,
 )
 from jax_dynemb._src.engines.hash.strategies.by_host.host_residual import HostResidual
-from jax_dynemb._src.engines.hash.strategies.strategy import LookupGradients
+from jax_dynemb._src.engines.hash.strategies.by_host.rank_order import in_rank_order
+from jax_dynemb._src.engines.hash.strategies.row_wise.exchange_residual import (
+    ExchangeResidual,
+)
+from jax_dynemb._src.engines.hash.strategies.strategy import (
+    LookupGradients,
+    States,
+    Update,
+)
 from jax_dynemb._src.ops import (
     FeatureGradient,
     FeatureInput,
     FeatureResidual,
+    TableState,
     sum_rows,
 )
 from jax_dynemb._src.spec import TableSpec
 
 
-def gathered_gradients(
+def apply_gradients(
     placement: Placement,
-    links: Links,
     tables: Sequence[TableSpec],
-    lookup: LookupGradients,
+    lookups: Sequence[LookupGradients],
+    states: States,
+    update: Update,
+    all_fits: bool,
+) -> dict[str, TableState]:
+    """See ``Strategy``."""
+    is_alone = len(lookups) == 1 and not lookups[0].stacked and not all_fits
+    new, rest = dict(states), list(tables)
+    below = [_gathered(placement, tables, one) for one in lookups]
+    if is_alone:
+        names = set(_bags_of(below[0]))
+        pooled = [table for table in tables if table.name in names]
+        rest = [table for table in tables if table.name not in names]
+        if pooled:
+            new = update(new, _owner_gradients(placement, pooled, below[0]))
+    below = [_without_hosts(placement, one, is_alone) for one in below]
+    if rest:
+        new = row_wise.apply_gradients(placement, rest, below, new, update, all_fits)
+    return new
+
+
+def _bags_of(lookup: LookupGradients) -> dict[str, list[FeatureResidual]]:
+    return lookup.kept.bags if isinstance(lookup.kept, HostResidual) else {}
+
+
+def _owner_gradients(
+    placement: Placement, tables: Sequence[TableSpec], lookup: LookupGradients
+) -> list[FeatureGradient]:
+    """Brings gradients of bags to the owners that have pooled them."""
+    inputs = [(r.layout, FeatureInput(r.ids, None, None)) for r in lookup.residuals]
+    names = {table.name for table in tables}
+    features = [each for each in lookup.features if each.layout.table in names]
+    bags = HostBags.of(placement, tables, inputs)
+    return bags.owner_gradients(features, _bags_of(lookup))
+
+
+def _without_hosts(
+    placement: Placement, lookup: LookupGradients, is_alone: bool
+) -> LookupGradients:
+    """Returns what ``row_wise`` takes: without bags, or with them in its order."""
+    kept, bags = lookup.kept, _bags_of(lookup)
+    if not isinstance(kept, HostResidual):
+        return lookup
+    if not is_alone and bags:
+        hosts, devices, _ = placement.hosts
+        ordered = {
+            name: [in_rank_order(each, hosts, devices) for each in some]
+            for name, some in bags.items()
+        }
+        below = kept.below or ExchangeResidual(None, None, None, None, {})
+        below = dataclasses.replace(below, bags=below.bags | ordered)
+        return dataclasses.replace(lookup, kept=below)
+    pairs = [
+        (residual, feature)
+        for residual, feature in zip(lookup.residuals, lookup.features, strict=True)
+        if residual.layout.table not in bags
+    ]
+    residuals, features = [r for r, _ in pairs], [f for _, f in pairs]
+    return LookupGradients(residuals, features, kept.below)
+
+
+def _gathered(
+    placement: Placement, tables: Sequence[TableSpec], lookup: LookupGradients
 ) -> LookupGradients:
     """Replaces gradients of a device's features by those of its gateway's ids.
 
     Args:
       placement: of the collection.
-      links: between the devices of a host.
       tables: those of the update, as a shard sees them.
       lookup: gradients of this device.
     """
     kept = lookup.kept
-    if not isinstance(kept, HostResidual):
+    if not isinstance(kept, HostResidual) or not kept.features:
         return lookup
+    links = placement.host_links
     names = {each.layout.table for each in kept.features}
     pairs = list(zip(lookup.residuals, lookup.features, strict=True))
     mine = [pair for pair in pairs if pair[0].layout.table in names]
@@ -61,7 +137,7 @@ def gathered_gradients(
     return LookupGradients(
         [*kept.features, *(residual for residual, _ in others)],
         [*features, *(feature for _, feature in others)],
-        kept.below,
+        kept,
     )
 
 

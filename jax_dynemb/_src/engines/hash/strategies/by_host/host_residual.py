@@ -16,7 +16,7 @@ from jax_dynemb._src.ops import FeatureResidual
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["route", "fits", "features", "below"],
+    data_fields=["route", "fits", "features", "below", "bags"],
     meta_fields=["devices"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -24,15 +24,19 @@ class HostResidual:
     """Holds the exchange of a host, and that between all devices.
 
     Attributes:
-      route: where the distinct ids of this device went in the host.
-      fits: bool[1], whether they went there.
+      route: where the distinct ids of this device went in the host; None if the host
+        gathers none.
+      fits: bool[1], whether they went there; or None.
       features: of the ids that this device is the gateway of, one for each table.
-      below: what ``row_wise`` keeps of the lookup of these.
+      below: what ``row_wise`` keeps of the lookup of these, and of tables of which
+        sums travel at once; None if there are none.
+      bags: by table of which sums travel by host, the bags that this owner pooled.
       devices: of a host.
     """
 
-    route: Route
-    fits: jax.Array
+    route: Route | None
+    fits: jax.Array | None
     features: list[FeatureResidual]
     below: Any
+    bags: dict[str, list[FeatureResidual]]
     devices: int

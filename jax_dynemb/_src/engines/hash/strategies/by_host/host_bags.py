@@ -1,0 +1,208 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Features of which sums travel, where devices belong to several hosts.
+
+A device sends its bags to one device of each host, the one with its place there. That
+device has them pooled by the owners of its host, and returns one sum a bag. So bags and
+sums cross between hosts once for each host, and not once for each owner. In the update
+the gradient of a bag takes the way of the bag.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb._src import ops
+from jax_dynemb._src.engines.hash.exchange import (
+    Input,
+    PooledBatch,
+    PooledFeature,
+    found_parts,
+    gradient_parts,
+    local_found_flags,
+    owner_gradients,
+    owner_inputs,
+    owner_residuals,
+    parts_to_owners,
+    pooled_outputs,
+)
+from jax_dynemb._src.engines.hash.layouts import Placement
+from jax_dynemb._src.engines.hash.strategies.strategy import States
+from jax_dynemb._src.ops import (
+    FeatureGradient,
+    FeatureResidual,
+    TableState,
+)
+from jax_dynemb._src.spec import TableSpec
+
+ByFeature = dict[str, jax.Array]
+Outputs = dict[str, tuple[jax.Array, jax.Array | None]]  # rows and factors of a mean
+
+
+@dataclasses.dataclass(frozen=True)
+class HostBags:
+    """Describes both exchanges.
+
+    Attributes:
+      across: between hosts; an owner there is a host.
+      within: between the devices of a host, for bags that have come from all hosts.
+    """
+
+    across: PooledBatch
+    within: PooledBatch
+
+    @classmethod
+    def of(
+        cls,
+        placement: Placement,
+        tables: Sequence[TableSpec],
+        inputs: Sequence[Input],
+    ) -> HostBags:
+        """Describes the exchanges of some features.
+
+        Args:
+          placement: of the collection.
+          tables: those of the features, as a shard sees them.
+          inputs: layouts of the features and their arrays; an update reads no arrays.
+        """
+        hosts, devices, _ = placement.hosts
+        dtype = placement.exchange_dtype or "float32"
+        outer = [
+            PooledFeature(table, (one,), hosts)
+            for table in tables
+            for one, _ in inputs
+            if one.table == table.name
+        ]
+        across = PooledBatch(
+            outer,
+            {one.feature: x for one, x in inputs},
+            dtype,
+            placement.links_between_hosts,
+            first=None,
+        )
+        inner = [
+            PooledFeature(
+                dataclasses.replace(feature.table, dtype="float32"),
+                (feature.owner_layout(),),
+                devices,
+            )
+            for feature in outer
+        ]
+        links = placement.host_links
+        if placement.exchange_transport != "peers":  # see Placement.links_of_sums
+            links = dataclasses.replace(links, peers=())
+        host = jax.lax.axis_index(placement.axes) // devices
+        # Numbers are rounded once, between hosts.
+        return cls(across, PooledBatch(inner, {}, "float32", links, host * devices))
+
+    @property
+    def tables(self) -> list[TableSpec]:
+        """Lists the tables, whose sums have the dtype of the exchange in a host."""
+        return self.within.tables
+
+    def arrive(self) -> PooledBatch:
+        """Sends bags to each host; returns those that this device has pooled there."""
+        parts = self.across.links.all_to_all(parts_to_owners(self.across))
+        arrived = {one.feature: x for one, x in owner_inputs(self.across, parts)}
+        return dataclasses.replace(self.within, inputs=arrived)
+
+    def send(self) -> list[jax.Array]:
+        """Sends bags to the owners; returns what these get."""
+        within = self.arrive()
+        return within.links.all_to_all(parts_to_owners(within))
+
+    def lookup(
+        self, sent: Sequence[jax.Array], states: States, scores: jax.Array
+    ) -> tuple[Outputs, dict[str, list[FeatureResidual]], dict[str, TableState]]:
+        """Looks up what ``send`` has sent, and inserts unseen ids.
+
+        Args:
+          sent: to this owner.
+          states: of this device.
+          scores: of ``tables``, one after the other.
+
+        Returns:
+          Rows and the factors of a mean, by feature. Then by table what its owner has
+          pooled, and the states that changed.
+        """
+        inputs, wire = owner_inputs(self.within, sent), self.within.wire()
+        owned, new, _ = ops.lookup(self.tables, states, inputs, scores, wire.views)
+        kept: dict[str, list[FeatureResidual]] = {}
+        for one in owner_residuals(inputs, [each["slots"] for each in owned]):
+            kept.setdefault(one.layout.table, []).append(one)
+        return self._outputs([each["rows"] for each in owned]), kept, new
+
+    def find(
+        self, states: States
+    ) -> tuple[ByFeature, ByFeature, dict[str, TableState]]:
+        """Looks up without insertion; returns rows, found and states."""
+        within, across = self.arrive(), self.across
+        sent = within.links.all_to_all(parts_to_owners(within))
+        inputs, wire = owner_inputs(within, sent), within.wire()
+        owned, new = ops.find(self.tables, states, inputs, wire.views)
+        outputs = self._outputs([each["rows"] for each in owned])
+        rows = {name: row for name, (row, _) in outputs.items()}
+        parts = found_parts(within, inputs, [each["found"] for each in owned])
+        here = local_found_flags(within, within.links.all_to_all(parts))
+        layouts = [feature.owner_layout() for feature in across.features]
+        pairs = [(one, within.inputs[one.feature]) for one in layouts]
+        parts = found_parts(across, pairs, [here[one.feature] for one in layouts])
+        found = local_found_flags(across, across.links.all_to_all(parts))
+        return rows, found, new
+
+    def _outputs(self, owned: Sequence[jax.Array]) -> Outputs:
+        """Adds up the sums of owners, then those of hosts."""
+        within, across = self.within, self.across
+        wire = within.wire()
+        arrived = [wire.part(n, x) for n, x in enumerate(wire.exchange(owned))]
+        sums = pooled_outputs(within, arrived)
+        wire = across.wire()
+        parts = {
+            n: sums[feature.live[0].feature][0].reshape(
+                feature.shards, feature.bags, feature.table.dim
+            )
+            for n, feature in enumerate(across.features)
+        }
+        arrived = wire.exchange(wire.filled({}, parts))
+        return pooled_outputs(across, [wire.part(n, x) for n, x in enumerate(arrived)])
+
+    def owner_gradients(
+        self,
+        features: Sequence[FeatureGradient],
+        kept: Mapping[str, Sequence[FeatureResidual]],
+    ) -> list[FeatureGradient]:
+        """Brings gradients of bags to the owners that have pooled them.
+
+        Args:
+          features: with gradients of this device.
+          kept: what ``lookup`` returned.
+        """
+        across, within = self.across, self.within
+        wire = across.wire()
+        parts = dict(enumerate(gradient_parts(across, features)))
+        arrived = wire.exchange(wire.filled({}, parts))
+        gradients = [
+            FeatureGradient(
+                feature.owner_layout(),
+                wire.part(n, each).reshape(-1, feature.table.dim),
+                *_unread(feature),
+            )
+            for n, (feature, each) in enumerate(
+                zip(across.features, arrived, strict=True)
+            )
+        ]
+        wire = within.wire()
+        parts = dict(enumerate(gradient_parts(within, gradients)))
+        arrived = wire.exchange(wire.filled({}, parts))
+        owned = [one for t in within.tables for one in kept[t.name]]
+        return owner_gradients(owned, arrived, wire.views)
+
+
+def _unread(feature: PooledFeature) -> tuple[jax.Array, jax.Array, None, None, None]:
+    """Stands for ids and slots of bags, which only their owners know."""
+    del feature
+    return jnp.zeros((0, 2), jnp.uint32), jnp.zeros(0, jnp.int32), None, None, None
