@@ -107,6 +107,7 @@ def test_rows_of_all_tables_travel_as_kernels_write_them(dims, pooled):
     assert not found
 
 
+@pytest.mark.collectives
 def test_sums_of_all_tables_travel_as_kernels_write_them():
     coll = several_tables((64, 48, 80), pooled=True, exchange_pooled="sums")
     # Each device sends as many bags to every owner as it has.

@@ -3,6 +3,7 @@
 """Devices of a host exchange first, and results are those of one exchange."""
 
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ import jax_dynemb as jde
 import peers
 from jax_dynemb._src import ops
 from jax_dynemb._src.engines.hash.strategies.by_host import host_batch
-from meshes import mesh_of
+from meshes import gpus, mesh_of
 
 KEYS = 700
 KINDS = ["collectives", "peers", "tight", "tight peers"]
@@ -138,8 +139,8 @@ def _assert_same(one, other, exact=True):
         assert totals[0] == totals[1], table
 
 
-def _tables_of(devices_per_host: int | None, **options) -> jde.Tables:
-    options = {"exchange_pooled": "rows"} | options
+def _tables_of(devices_per_host: int | None, **options: Any) -> jde.Tables:
+    options = {"exchange_pooled": "rows", **options}
     mesh = options.pop("mesh", mesh_of(4))
     return jde.Tables(_tables(), mesh, devices_per_host=devices_per_host, **options)
 
@@ -163,6 +164,21 @@ def test_a_host_adds_up_the_sums_of_its_owners(how, at_once):
     by_sums = _run(_tables_of(2, exchange_pooled="sums"), 4, how)
     expected = at_once["joined" if how == "joined" else "lookup"]
     _assert_same(by_sums, expected, exact=False)
+
+
+@pytest.mark.multigpu
+@pytest.mark.parametrize("pooled", ["rows", "sums"])
+@pytest.mark.parametrize("transport", ["auto", "collectives"])
+def test_pairs_of_gpus_as_hosts(transport, pooled):
+    devices = gpus().devices[:4]
+    if devices.size < 4:
+        pytest.skip("needs four GPUs")
+    options = {"mesh": Mesh(devices, ("data",)), "exchange_pooled": pooled}
+    at_once = _run(_tables_of(1, **options), 4)
+    by_host = _tables_of(2, exchange_transport=transport, **options)
+    assert by_host.placement
+    assert bool(by_host.placement.host_links.peers) == (transport == "auto")
+    _assert_same(_run(by_host, 4), at_once, exact=False)
 
 
 @pytest.mark.parametrize("options", [{"share_arrays": False}, {"exchange_factor": 0.1}])
@@ -260,7 +276,9 @@ def test_the_advice_for_another_number_of_devices_is_accepted():
     with pytest.raises(ValueError, match="no multiple of it") as refused:
         _tables_of(6)
     advised = re.search(r"Use (\d+)\.", str(refused.value))
-    assert advised and _tables_of(int(advised[1])).placement.has_hosts
+    assert advised
+    placement = _tables_of(int(advised[1])).placement
+    assert placement and placement.has_hosts
 
 
 @pytest.mark.parametrize("other", [1, 4, 8])
