@@ -181,6 +181,30 @@ def test_pairs_of_gpus_as_hosts(transport, pooled):
     _assert_same(_run(by_host, 4), at_once, exact=False)
 
 
+@pytest.mark.parametrize("pooled", ["rows", "sums"])
+def test_features_without_ids(pooled):
+    """Beside others, and alone."""
+    common = {"dim": 4, "capacity": 1024, "optimizer": jde.optim.sgd(0.5)}
+    configs = [
+        jde.TableConfig("some", pooling="sum", **common),
+        jde.TableConfig("none", pooling="sum", **common),
+        jde.TableConfig("bare", **common),
+    ]
+    coll = jde.Tables(configs, mesh_of(4), devices_per_host=2, exchange_pooled=pooled)
+    given = {"some": np.arange(32).reshape(8, 4), "none": np.zeros((0, 4), np.int64)}
+    given |= {"bare": np.zeros(0, np.int64)}
+    ids = {name: jde.ids(each) for name, each in given.items()}
+    for batch in (ids, {name: ids[name] for name in ("none", "bare")}):
+        rows, residual, state = coll.lookup(coll.init(0), batch)
+        state = coll.apply_gradients(state, residual, rows)
+        found = coll.find(state, batch)[0]
+        for name, each in found.items():
+            assert each.shape == (8 if name == "some" else 0, 4)
+            # A row is its own gradient, and half of the sum comes off each.
+            expected = np.asarray(rows[name]) * (1 - 0.5 * 4)
+            np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize("options", [{"share_arrays": False}, {"exchange_factor": 0.1}])
 def test_other_arrays_and_further_rounds(options, at_once):
     _assert_same(_run(_tables_of(2, **options), 4), at_once["lookup"])

@@ -41,14 +41,14 @@ _STRATEGIES: Mapping[str, Strategy] = {
 
 def strategy_of(placement: Layout, table: TableSpec) -> Strategy:
     """Returns the strategy of a table, as a shard sees it."""
-    return _named(placement, placement.stack(table.name).sharding)
+    name = placement.stack(table.name).sharding
+    return _STRATEGIES[name] if name != "row_wise" else _of_split_tables(placement)
 
 
-def _named(placement: Layout, name: str) -> Strategy:
-    """Returns a strategy, of several hosts where the devices belong to some."""
-    if name == "row_wise" and isinstance(placement, Placement):
-        return _by_host if placement.has_hosts else row_wise
-    return _STRATEGIES[name]
+def _of_split_tables(placement: Layout) -> Strategy:
+    """Returns the strategy of row-wise tables, on one host or several."""
+    has_hosts = isinstance(placement, Placement) and placement.has_hosts
+    return _by_host if has_hosts else row_wise
 
 
 def check_kept(placement: Layout, kept: Any) -> None:
@@ -75,9 +75,10 @@ def by_strategy(
 
     Yields the name of a strategy, it, the tables that have it, and their features.
     """
-    for name in _STRATEGIES:
+    for name, strategy in _STRATEGIES.items():
         mine = [t for t in tables if placement.stack(t.name).sharding == name]
         names = {table.name for table in mine}
         if mine:
-            own = [one for one in inputs if one[0].table in names]
-            yield name, _named(placement, name), mine, own
+            if name == "row_wise":
+                strategy = _of_split_tables(placement)
+            yield name, strategy, mine, [x for x in inputs if x[0].table in names]

@@ -178,8 +178,12 @@ def _outputs(host: HostBatch, gathered: GatheredIds, rows: ByFeature) -> Outputs
       rows: of gateways, by feature that stands for its table.
     """
     exchange, wire, fits = host.exchange, host.wire(), gathered.fits[0]
+    shapes = [
+        (exchange.shards, room, table.dim)
+        for room, table in zip(exchange.capacities, exchange.tables, strict=True)
+    ]
     parts = {
-        n: rows[feature].reshape(exchange.shards, exchange.capacities[n], -1)
+        n: rows[feature].reshape(shapes[n])
         for n, (_, feature) in enumerate(host.standing)
     }
     owned = wire.filled({}, parts)
