@@ -3,6 +3,7 @@
 """Devices of a host exchange first, and results are those of one exchange."""
 
 import re
+import types
 from typing import Any
 
 import jax
@@ -16,6 +17,8 @@ import hosts
 import jax_dynemb as jde
 import peers
 from jax_dynemb._src import ops
+from jax_dynemb._src.engines.hash.layouts import hosts as layouts_hosts
+from jax_dynemb._src.engines.hash.layouts import peer_processes
 from jax_dynemb._src.engines.hash.strategies.by_host import host_batch
 from meshes import gpus, mesh_of
 
@@ -319,6 +322,33 @@ def test_a_residual_of_other_hosts_is_refused(other):
     assert advised
     again = jde.Tables([config], mesh, devices_per_host=int(advised[1]))
     again.apply_gradients(state, residual, rows)
+
+
+class SomeGpus:
+    """Stands for a mesh of GPUs of two processes."""
+
+    axis_names = ("data",)
+    is_multi_process = True
+
+    def __init__(self) -> None:
+        named = [types.SimpleNamespace(platform="gpu", process_index=n) for n in (0, 1)]
+        self.devices = np.array(named).repeat(2)
+        self.shape = {"data": 4}
+
+
+def test_processes_without_a_device_of_the_mesh_are_not_waited_for(monkeypatch):
+    def never() -> list[str]:
+        raise AssertionError("the third process would not answer")
+
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    monkeypatch.setattr(peer_processes, "hosts", never)
+    monkeypatch.setattr(layouts_hosts, "Mesh", SomeGpus)
+    mesh: Any = SomeGpus()
+    assert layouts_hosts.hosts_of(mesh, ("data",), "auto", None).count == 1
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    other: Any = SomeGpus()
+    with pytest.raises(AssertionError, match="would not answer"):
+        layouts_hosts.hosts_of(other, ("data",), "auto", None)
 
 
 @pytest.mark.collectives

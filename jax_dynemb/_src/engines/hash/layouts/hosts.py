@@ -9,6 +9,7 @@ import itertools
 import math
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
@@ -80,6 +81,9 @@ def _devices_of_a_host(
         return 1
     platforms = {device.platform for device in mesh.devices.flat}
     if platforms != {"gpu"} or transport == "collectives":
+        return 1
+    processes = {device.process_index for device in mesh.devices.flat}
+    if processes != set(range(jax.process_count())):  # others would not answer
         return 1
     names = peer_processes.hosts()
     of_devices = np.vectorize(lambda device: names[device.process_index])(mesh.devices)
