@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices of several hosts, on a mesh of devices of one."""
 
+import math
+
 import pytest
 
 from jax_dynemb._src.engines.hash.layouts import mesh_axes
@@ -19,21 +21,13 @@ def emulate(patch: pytest.MonkeyPatch, tight: bool = False) -> None:
     """
 
     def pairs(mesh, axes, transport, devices_per_host):
-        even = hosts_of(mesh, axes, transport, 1)
-        if mesh is not None and _shards(mesh, axes) % 2 == 0:
-            even = hosts_of(mesh, axes, transport, devices_per_host or 2)
-        return even
+        shards = 1 if mesh is None else math.prod(mesh.shape[axis] for axis in axes)
+        usual = 2 if shards % 2 == 0 else 1
+        return hosts_of(mesh, axes, transport, devices_per_host or usual)
 
     patch.setattr(mesh_axes, "hosts_of", pairs)
     if tight:
         patch.setattr(host_batch, "capacity_of", equal_share)
-
-
-def _shards(mesh, axes):
-    result = 1
-    for axis in axes:
-        result *= mesh.shape[axis]
-    return result
 
 
 def equal_share(size, owners, factor):

@@ -20,14 +20,14 @@ T = TypeVar("T")
 def while_loop(
     condition: Callable[[T], jax.Array], body: Callable[[T], T], carry: T
 ) -> T:
-    """Runs ``jax.lax.while_loop`` with a carry whose types stay."""
+    """Runs ``jax.lax.while_loop``; its body may add axes to the carry."""
     if _is_checked():
         body, carry = _with_types_of_end(body, carry)
     return jax.lax.while_loop(condition, body, carry)
 
 
 def fori_loop(first: int, end: int, body: Callable[[Any, T], T], carry: T) -> T:
-    """Runs ``jax.lax.fori_loop`` with a carry whose types stay."""
+    """Runs ``jax.lax.fori_loop``; see ``while_loop``."""
     if not _is_checked():
         return jax.lax.fori_loop(first, end, body, carry)
     numbers = jax.numpy.arange(first, end)
@@ -37,7 +37,7 @@ def fori_loop(first: int, end: int, body: Callable[[Any, T], T], carry: T) -> T:
 def scan(
     body: Callable[[T, Any], tuple[T, Any]], carry: T, inputs: Any
 ) -> tuple[T, Any]:
-    """Runs ``jax.lax.scan`` with a carry whose types stay."""
+    """Runs ``jax.lax.scan``; see ``while_loop``."""
     if not _is_checked():
         return jax.lax.scan(body, carry, inputs)
     one = jax.tree.map(lambda x: x[0], inputs)
@@ -57,7 +57,7 @@ def _is_checked() -> bool:
 
 
 def _with_types_of_end(body: Callable[[T], T], carry: T) -> tuple[Callable[[T], T], T]:
-    """Returns a body and a carry whose types are those that the body returns."""
+    """Adds to body and carry the axes over which the results of the body vary."""
     before = None
     while before != (before := [_axes(x) for x in jax.tree.leaves(carry)]):
         carry = _with_axes_of(jax.eval_shape(body, carry), carry)

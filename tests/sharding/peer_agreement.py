@@ -126,8 +126,7 @@ def prepare(fault: str, grouping: str) -> dict:
 def hosts_of(devices: np.ndarray) -> tuple[list[int], str]:
     """Finds hosts of a mesh: how many, with how many devices, and what lacks."""
     peer_processes.hosts.cache_clear()
-    for module in (hosts, peers):
-        module.Mesh = GpuMesh  # pyright: ignore[reportAttributeAccessIssue]
+    peers.Mesh = GpuMesh  # pyright: ignore[reportAttributeAccessIssue]
     mesh: Any = GpuMesh(devices)
     found = hosts.hosts_of(mesh, ("data",), "auto", None)
     return [found.count, found.devices], found.peers.reason

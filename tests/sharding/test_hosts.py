@@ -19,6 +19,7 @@ import peers
 from jax_dynemb._src import ops
 from jax_dynemb._src.engines.hash.layouts import hosts as layouts_hosts
 from jax_dynemb._src.engines.hash.layouts import peer_processes
+from jax_dynemb._src.engines.hash.layouts import peers as layouts_peers
 from jax_dynemb._src.engines.hash.strategies.by_host import host_batch
 from meshes import gpus, mesh_of
 
@@ -342,7 +343,7 @@ def test_processes_without_a_device_of_the_mesh_are_not_waited_for(monkeypatch):
 
     monkeypatch.setattr(jax, "process_count", lambda: 3)
     monkeypatch.setattr(peer_processes, "hosts", never)
-    monkeypatch.setattr(layouts_hosts, "Mesh", SomeGpus)
+    monkeypatch.setattr(layouts_peers, "Mesh", SomeGpus)
     mesh: Any = SomeGpus()
     assert layouts_hosts.hosts_of(mesh, ("data",), "auto", None).count == 1
     monkeypatch.setattr(jax, "process_count", lambda: 2)

@@ -46,6 +46,9 @@ from jax_dynemb._src.engines.hash.exchange.pooled_batch import (
     make_pooled_batch as make_pooled_batch,
 )
 from jax_dynemb._src.engines.hash.exchange.pooled_exchange import (
+    end_to_end as end_to_end,
+)
+from jax_dynemb._src.engines.hash.exchange.pooled_exchange import (
     found_parts as found_parts,
 )
 from jax_dynemb._src.engines.hash.exchange.pooled_exchange import (

@@ -117,6 +117,15 @@ class PooledBatch:
             for s in self.features
         ]
 
+    def exchange(self, parts: Sequence[jax.Array]) -> list[jax.Array]:
+        """Exchanges sums, or gradients, alone; returns the arrays that have arrived.
+
+        Args:
+          parts: of each feature, [shards, bags, dim].
+        """
+        wire = self.wire()
+        return wire.exchange(wire.filled({}, dict(enumerate(parts))))
+
     @property
     def tables(self) -> list[TableSpec]:
         """Returns the tables of the features, with the dtype of returned sums."""

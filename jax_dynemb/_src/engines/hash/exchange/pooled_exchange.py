@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jax_dynemb._src.engines.hash.exchange.device_batch import Input, mean_scale
 from jax_dynemb._src.engines.hash.exchange.pooled_batch import (
@@ -136,12 +137,29 @@ def _arrived(
 
 def _without_tails(feature: PooledFeature, counts: jax.Array) -> jax.Array:
     """Finds the next id, so that bags of one device follow those of another."""
-    n, ends = feature.ids, jnp.cumsum(counts)
-    position = jnp.arange(feature.shards * n, dtype=jnp.int32)
+    begins = feature.ids * np.arange(feature.shards, dtype=np.int32)
+    return end_to_end(begins, counts, feature.shards * feature.ids)
+
+
+def end_to_end(
+    begins: jax.Array | np.ndarray, counts: jax.Array, size: int
+) -> jax.Array:
+    """Finds in an array the ids of devices, those of one behind those of another.
+
+    Args:
+      begins: int32[devices], where the ids of each device begin.
+      counts: int32[devices], how many it has.
+      size: of the array.
+
+    Returns:
+      int32[size], the position of each id; ``size`` behind the last one.
+    """
+    ends = jnp.cumsum(counts)
+    position = jnp.arange(size, dtype=jnp.int32)
     device = jnp.searchsorted(ends, position, side="right", method="scan_unrolled")
-    device = jnp.minimum(device.astype(jnp.int32), feature.shards - 1)
-    place = device * n + position - (ends - counts)[device]
-    return jnp.where(position < ends[-1], place, feature.shards * n)
+    device = jnp.minimum(device.astype(jnp.int32), counts.shape[0] - 1)
+    place = jnp.asarray(begins)[device] + position - (ends - counts)[device]
+    return jnp.where(position < ends[-1], place, size)
 
 
 def owner_residuals(

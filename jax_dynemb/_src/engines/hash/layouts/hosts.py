@@ -10,15 +10,14 @@ import math
 from typing import NamedTuple
 
 import jax
-import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
 from jax_dynemb._src.engines.hash.layouts import peer_processes
-from jax_dynemb._src.engines.hash.layouts.peers import Peers, grouped, peers_of
+from jax_dynemb._src.engines.hash.layouts.peers import Peers, groups_of, peers_of
 
 
 class Hosts(NamedTuple):
-    """Describes hosts whose devices exchange before they do so with others.
+    """Describes the hosts of an exchange in two steps, within hosts and between them.
 
     Attributes:
       count: of an exchange; 1: all devices exchange at once.
@@ -41,7 +40,7 @@ def hosts_of(
     transport: str,
     devices_per_host: int | None,
 ) -> Hosts:
-    """Finds the hosts whose devices exchange by themselves first.
+    """Finds the hosts of an exchange in two steps.
 
     Where the mesh has devices of several processes, all of them call it.
 
@@ -77,18 +76,14 @@ def _devices_of_a_host(
     mesh: Mesh | AbstractMesh, axes: tuple[str, ...], transport: str
 ) -> int:
     """Counts neighbours on the axes that are GPUs of one host; 1 if hosts differ."""
-    if not isinstance(mesh, Mesh) or not mesh.is_multi_process:
+    groups, reason = groups_of(mesh, axes)
+    if reason or transport == "collectives" or jax.process_count() == 1:
         return 1
-    platforms = {device.platform for device in mesh.devices.flat}
-    if platforms != {"gpu"} or transport == "collectives":
-        return 1
-    processes = {device.process_index for device in mesh.devices.flat}
-    if processes != set(range(jax.process_count())):  # others would not answer
+    if not peer_processes.can_agree(groups):
         return 1
     names = peer_processes.hosts()
-    of_devices = np.vectorize(lambda device: names[device.process_index])(mesh.devices)
-    groups = grouped(of_devices, mesh.axis_names, axes).tolist()
-    runs = [[(h, len(list(run))) for h, run in itertools.groupby(g)] for g in groups]
+    hosts = [[names[each.process_index] for each in group] for group in groups]
+    runs = [[(h, len(list(run))) for h, run in itertools.groupby(g)] for g in hosts]
     sizes = {size for each in runs for _, size in each}
     is_apart = all(len(dict(each)) == len(each) for each in runs)
     return sizes.pop() if len(sizes) == 1 and is_apart else 1

@@ -81,8 +81,7 @@ def prepare(groups: np.ndarray) -> str:
     Returns:
       Why some cannot read each other's memory; empty: all can.
     """
-    processes = {device.process_index for device in groups.flat}
-    if processes != set(range(jax.process_count())):
+    if not can_agree(groups):
         return "a process of the job has no device of the mesh"
     with contextlib.ExitStack() as stack:  # descriptors, until all have answered
         try:
@@ -93,6 +92,12 @@ def prepare(groups: np.ndarray) -> str:
         if reason := _refusal(offers, groups):
             return reason
         return _first_problem(texts_of_processes(_join(groups, offers, stack)))
+
+
+def can_agree(groups: np.ndarray) -> bool:
+    """Whether every process of the job has a GPU there: others would not answer."""
+    processes = {device.process_index for device in groups.flat}
+    return processes == set(range(jax.process_count()))
 
 
 @functools.cache

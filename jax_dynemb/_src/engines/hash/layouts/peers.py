@@ -56,7 +56,7 @@ def peers_of(
     """
     if transport == "collectives":
         return Peers((), "exchange_transport='collectives'")
-    groups, reason = _groups_of(mesh, axes)
+    groups, reason = groups_of(mesh, axes)
     if not reason:
         groups = groups.reshape(-1, devices or groups.shape[1])
         reason = _prepare(groups)
@@ -66,7 +66,7 @@ def peers_of(
     return Peers(ids, reason)
 
 
-def _groups_of(
+def groups_of(
     mesh: Mesh | AbstractMesh | None, axes: tuple[str, ...]
 ) -> tuple[np.ndarray, str]:
     """Returns devices [groups, shards], or why there are none."""

@@ -52,7 +52,7 @@ def _of_split_tables(placement: Layout) -> Strategy:
 
 
 def check_kept(placement: Layout, kept: Any) -> None:
-    """Refuses what a lookup has kept whose hosts had other devices.
+    """Refuses a residual of a lookup with another number of devices on each host.
 
     Raises:
       ValueError: the lookup is of ``Tables`` with another ``devices_per_host``.

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Updates of tables on several hosts, as one device runs them inside shard_map.
 
-The gradients of a host's devices come together, in sums of each distinct id. Those of
-bags whose sums travelled go to each host.
+A host sums the gradients of each distinct id over its devices, and one sum crosses. If
+the lookup exchanged sums of bags, the gradient of a bag crosses once for each host.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from jax_dynemb._src.engines.hash.strategies.by_host.rank_order import in_rank_o
 from jax_dynemb._src.engines.hash.strategies.row_wise.exchange_residual import (
     ExchangeResidual,
 )
+from jax_dynemb._src.engines.hash.strategies.row_wise.update_rounds import numbered
 from jax_dynemb._src.engines.hash.strategies.strategy import (
     LookupGradients,
     States,
@@ -204,14 +205,13 @@ def _sums(
     batch, exchange = host.batch, host.exchange
     groups = host.places(id_route, fits).groups(exchange.capacities)
     by_name = {feature.layout.feature: feature for feature in features}
-    numbered = [
-        dataclasses.replace(
-            by_name[layout.feature], layout=layout, slots=mine, shared=(None, groups)
-        )
-        for (layout, _), mine in zip(batch.inputs, batch.cut(groups), strict=True)
+    ordered = [
+        dataclasses.replace(by_name[layout.feature], layout=layout)
+        for layout, _ in batch.inputs
     ]
+    sources = numbered(batch, ordered, groups)
     wire = host.wire_of_gradients()
-    own = sum_rows(exchange.tables, exchange.counts, numbered, wire.views)
+    own = sum_rows(exchange.tables, exchange.counts, sources, wire.views)
     live = live_sums(host.sent_range(id_route, fits))
     result = []
     for n, each in enumerate(wire.exchange(own, live)):

@@ -101,19 +101,18 @@ class HostBags:
 
     @property
     def tables(self) -> list[TableSpec]:
-        """Lists the tables, whose sums have the dtype of the exchange in a host."""
+        """Lists the tables with the dtype in which sums travel within a host."""
         return self.within.tables
 
     def arrive(self) -> PooledBatch:
         """Sends bags to each host; returns those that this device has pooled there."""
-        parts = self.across.links.all_to_all(parts_to_owners(self.across))
+        parts = _to_owners(self.across)
         arrived = {one.feature: x for one, x in owner_inputs(self.across, parts)}
         return dataclasses.replace(self.within, inputs=arrived)
 
     def send(self) -> list[jax.Array]:
         """Sends bags to the owners; returns what these get."""
-        within = self.arrive()
-        return within.links.all_to_all(parts_to_owners(within))
+        return _to_owners(self.arrive())
 
     def lookup(
         self, sent: Sequence[jax.Array], states: States, scores: jax.Array
@@ -141,8 +140,7 @@ class HostBags:
     ) -> tuple[ByFeature, ByFeature, dict[str, TableState]]:
         """Looks up without insertion; returns rows, found and states."""
         within, across = self.arrive(), self.across
-        sent = within.links.all_to_all(parts_to_owners(within))
-        inputs, wire = owner_inputs(within, sent), within.wire()
+        inputs, wire = owner_inputs(within, _to_owners(within)), within.wire()
         owned, new = ops.find(self.tables, states, inputs, wire.views)
         outputs = self._outputs([each["rows"] for each in owned])
         rows = {name: row for name, (row, _) in outputs.items()}
@@ -160,14 +158,13 @@ class HostBags:
         wire = within.wire()
         arrived = [wire.part(n, x) for n, x in enumerate(wire.exchange(owned))]
         sums = pooled_outputs(within, arrived)
-        wire = across.wire()
-        parts = {
-            n: sums[feature.live[0].feature][0].reshape(
+        parts = [
+            sums[feature.live[0].feature][0].reshape(
                 feature.shards, feature.bags, feature.table.dim
             )
-            for n, feature in enumerate(across.features)
-        }
-        arrived = wire.exchange(wire.filled({}, parts))
+            for feature in across.features
+        ]
+        wire, arrived = across.wire(), across.exchange(parts)
         return pooled_outputs(across, [wire.part(n, x) for n, x in enumerate(arrived)])
 
     def owner_gradients(
@@ -182,27 +179,26 @@ class HostBags:
           kept: what ``lookup`` returned.
         """
         across, within = self.across, self.within
-        wire = across.wire()
-        parts = dict(enumerate(gradient_parts(across, features)))
-        arrived = wire.exchange(wire.filled({}, parts))
+        wire, arrived = across.wire(), across.exchange(gradient_parts(across, features))
         gradients = [
+            # Only the owners know ids and slots, and gradients travel without them.
             FeatureGradient(
-                feature.owner_layout(),
-                wire.part(n, each).reshape(-1, feature.table.dim),
-                *_unread(feature),
+                layout=feature.owner_layout(),
+                gradients=wire.part(n, each).reshape(-1, feature.table.dim),
+                ids=jnp.zeros((0, 2), jnp.uint32),
+                slots=jnp.zeros(0, jnp.int32),
+                offsets=None,
+                weights=None,
+                scale=None,
             )
             for n, (feature, each) in enumerate(
                 zip(across.features, arrived, strict=True)
             )
         ]
-        wire = within.wire()
-        parts = dict(enumerate(gradient_parts(within, gradients)))
-        arrived = wire.exchange(wire.filled({}, parts))
+        arrived = within.exchange(gradient_parts(within, gradients))
         owned = [one for t in within.tables for one in kept[t.name]]
-        return owner_gradients(owned, arrived, wire.views)
+        return owner_gradients(owned, arrived, within.wire().views)
 
 
-def _unread(feature: PooledFeature) -> tuple[jax.Array, jax.Array, None, None, None]:
-    """Stands for ids and slots of bags, which only their owners know."""
-    del feature
-    return jnp.zeros((0, 2), jnp.uint32), jnp.zeros(0, jnp.int32), None, None, None
+def _to_owners(bags: PooledBatch) -> list[jax.Array]:
+    return bags.links.all_to_all(parts_to_owners(bags))

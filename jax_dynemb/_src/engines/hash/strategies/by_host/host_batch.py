@@ -41,11 +41,12 @@ from jax_dynemb._src.engines.hash.exchange import (
 )
 from jax_dynemb._src.engines.hash.layouts import Placement
 from jax_dynemb._src.engines.hash.links import Links
+from jax_dynemb._src.engines.hash.strategies.row_wise.sent_ids import numbers_of
 from jax_dynemb._src.ops import FeatureInput, RouteTable, as_words, one_row_each
 from jax_dynemb._src.spec import TableSpec
 
-# What the seed of a table's hash is changed by, to choose the gateway of an id: any
-# number whose hash is another one (the golden ratio in 64 bits).
+# The hash that chooses the gateway of an id has the seed of its table and this number,
+# the golden ratio in 64 bits. Any other number than 0 would do.
 _OTHER_SEED = 0x9E3779B97F4A7C15
 
 
@@ -95,7 +96,10 @@ class HostBatch:
     def gather(self, with_numbers: bool) -> GatheredIds:
         """Sends ids to their gateways, with how often each occurs if need be."""
         batch, exchange = self.batch, self.exchange
-        numbers = self._numbers() if with_numbers else IdNumbers()
+        # Owners count hits of all devices, so the uses of each id travel.
+        numbers = IdNumbers()
+        if with_numbers:
+            numbers = numbers_of(batch, counts_all=True)
         id_route = route_of(batch)
         first = send_first(batch, id_route, numbers)
         ids, uses, fits = first.ids, first.uses, first.fits
@@ -159,14 +163,6 @@ class HostBatch:
         room = jnp.array(self.exchange.capacities, jnp.int32)[table]
         live = ~fits & (id_route.unique_of < n)
         return Places(number // room, table, number % room, live)
-
-    def _numbers(self) -> IdNumbers:
-        """Says what gateways learn of ids: how often each occurs, and its score."""
-        batch, tables = self.batch, self.exchange.tables
-        scored = [t for t, table in enumerate(tables) if table.name in batch.scored]
-        counts = batch.per_id(0, 1) if batch.has_uses else None
-        scores = (batch.per_id(1, 0), batch.per_id(2, 0)) if scored else None
-        return IdNumbers(range(len(tables)), counts, scored, scores)
 
 
 def make_host_batch(

@@ -14,6 +14,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from jax_dynemb._src.engines.hash.exchange import end_to_end
 from jax_dynemb._src.ops import FeatureResidual
 
 
@@ -69,13 +70,7 @@ def _jagged(
     lengths = (offsets[1:] - offsets[:-1]).reshape(devices, hosts, -1)
     begins = offsets[:-1].reshape(lengths.shape)[..., 0].T.reshape(-1)
     lengths = lengths.swapaxes(0, 1).reshape(hosts * devices, -1)
-    ends = jnp.cumsum(lengths.sum(axis=1))
-    position = jnp.arange(slots.shape[0], dtype=jnp.int32)
-    device = jnp.searchsorted(ends, position, side="right", method="scan_unrolled")
-    device = jnp.minimum(device, ends.shape[0] - 1)
-    first = ends - lengths.sum(axis=1)
-    source = begins[device] + position - first[device]
-    source = jnp.where(position < ends[-1], source, slots.shape[0])
+    source = end_to_end(begins, lengths.sum(axis=1), slots.shape[0])
     zero = jnp.zeros(1, jnp.int32)
     return (
         jnp.take(ids, source, axis=0, mode="fill", fill_value=0xFFFFFFFF),

@@ -119,11 +119,20 @@ def _sum_by_part(
     return jnp.concatenate(counts)
 
 
-def numbers_of(batch: DeviceBatch) -> IdNumbers:
-    """Says what owners learn of ids: uses that scores or a rule count, and scores."""
+def numbers_of(batch: DeviceBatch, *, counts_all: bool = False) -> IdNumbers:
+    """Says what owners learn of ids: uses that scores or a rule count, and scores.
+
+    Args:
+      batch: the ids.
+      counts_all: whether uses of all tables travel.
+    """
     tables, has_scores = batch.exchange.tables, batch.scored
     scored = [t for t, table in enumerate(tables) if table.name in has_scores]
-    counted = [t for t, table in enumerate(tables) if t in scored or counts_uses(table)]
+    counted = [
+        t
+        for t, table in enumerate(tables)
+        if counts_all or t in scored or counts_uses(table)
+    ]
     counts = batch.per_id(0, 1) if batch.has_uses else None
     scores = (batch.per_id(1, 0), batch.per_id(2, 0)) if scored else None
     return IdNumbers(counted, counts, scored, scores)

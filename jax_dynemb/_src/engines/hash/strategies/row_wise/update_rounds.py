@@ -129,9 +129,8 @@ class _PooledGradients:
 
     def sent_alone(self) -> list[FeatureGradient]:
         """Exchanges them where no other gradients travel."""
-        wire = self.bags.wire()
-        arrived = wire.exchange(wire.filled({}, dict(enumerate(self.parts))))
-        return owner_gradients(self.owned, arrived, wire.views)
+        arrived = self.bags.exchange(self.parts)
+        return owner_gradients(self.owned, arrived, self.bags.wire().views)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,10 +251,7 @@ def _sent_sums(
     exchange = batch.exchange
     places = places_of(exchange, id_route, round_range)
     groups = places.groups(exchange.capacities)
-    numbered = [
-        dataclasses.replace(f, slots=mine, shared=(None, groups))
-        for f, mine in zip(features, batch.cut(groups), strict=True)
-    ]
+    sources = numbered(batch, features, groups)
     capacities = [exchange.shards * room for room in exchange.capacities]
     where = wire.views[: len(capacities)]
     arrived = bool(wire.links.peers) and len(wire.views) == len(where)
@@ -264,7 +260,23 @@ def _sent_sums(
         # The route has padding last of each part of a table, and a sort last of all.
         is_order = all_travel and len(exchange.parts) == len(exchange.tables)
         order = id_route.order if is_order else None
-        sums = wire.links.sum_rows(exchange.tables, capacities, numbered, where, order)
+        sums = wire.links.sum_rows(exchange.tables, capacities, sources, where, order)
     else:
-        sums = sum_rows(exchange.tables, capacities, numbered, where)
+        sums = sum_rows(exchange.tables, capacities, sources, where)
     return _Sums({w.array: x for w, x in zip(where, sums, strict=True)}, arrived)
+
+
+def numbered(
+    batch: DeviceBatch, features: Sequence[FeatureGradient], groups: jax.Array
+) -> list[FeatureGradient]:
+    """Gives gradients the numbers of the groups that ``sum_rows`` adds them to.
+
+    Args:
+      batch: the ids.
+      features: their gradients, in the order of the batch.
+      groups: int32[ids], negative where an id has none.
+    """
+    return [
+        dataclasses.replace(f, slots=mine, shared=(None, groups))
+        for f, mine in zip(features, batch.cut(groups), strict=True)
+    ]
