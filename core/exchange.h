@@ -4,8 +4,9 @@
 // core/exchange.h: an all_to_all in which only rows that mean something move.
 //
 // Each device has arrays of as many equal parts as there are devices. Afterwards part s of a device
-// is what part `me` was on device s. Pieces say where in a part rows lie, and counters how many of
-// them are live; bytes outside of live rows are not written.
+// is what part `me` was on device s. Or all have arrays of one part, which every device gets.
+// Pieces say where in a part rows lie, and counters how many of them are live; bytes outside of
+// live rows are not written.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,7 @@ struct Piece {
 constexpr int kMostPlacedArrays = 8;
 constexpr int kMostPlacedTables = 128;
 constexpr int kMostSpans = 256;
+constexpr int kMostStoredArrays = 32;  // of tables
 
 // Says where the rows of a table lie in each part of an array.
 struct PlacedTable {
@@ -41,6 +43,15 @@ struct PlacedTable {
   int32_t row_bytes;  //
   int32_t room;       // rows
   int32_t array;      // its number
+};
+
+// Says where a table has the rows of the ids whose slots its owner found. Only those of other ids
+// lie in what the owner sends.
+struct StoredTable {
+  int32_t array;        // of those of tables
+  int32_t first_place;  // of the table's slots; for each device they are as many as there is room
+  int64_t first_row;    // in the array
+  int64_t rows;
 };
 
 // Describes a range of a batch's positions, which ends where the next span begins. Their rows
@@ -58,6 +69,13 @@ enum PlacedTableField : int32_t {
   kPlacedRowBytes,
   kPlacedRoom,
   kNumPlacedTableFields
+};
+enum StoredTableField : int32_t {
+  kStoredArray,
+  kStoredFirstPlace,
+  kStoredFirstRow,
+  kStoredRows,
+  kNumStoredTableFields
 };
 enum SpanField : int32_t { kSpanBegin, kSpanTable, kSpanResult, kSpanRow, kNumSpanFields };
 

@@ -14,18 +14,23 @@
 namespace dynemb {
 
 enum class Pooling : int32_t {
-  kNone = 0,   // one row per id
-  kSum = 1,    // one row per bag
-  kMean = 2,   // one row per bag, divided by the number of its ids (padding not counted)
-  kNoRows = 3  // slots only
+  kNone = 0,     // one row per id
+  kSum = 1,      // one row per bag
+  kMean = 2,     // one row per bag, divided by the number of its ids (padding not counted)
+  kNoRows = 3,   // slots only
+  kUnstored = 4  // one row per id; where it has a slot, or is padding, anything may stand
 };
 
 // Where rows lie in their array: `group` of them follow each other, and a group begins `stride`
 // elements after the one before. So the rows of several features can share an array of which each
 // device gets an equal part. group 0: all rows follow each other.
 struct RowPlaces {
-  int64_t group;
-  int64_t stride;  // a multiple of 16 bytes
+  int32_t group;
+  int32_t on_peers;  // 1: groups lie in memory of several GPUs
+  union {
+    int64_t stride;         // a multiple of 16 bytes
+    int64_t const* begins;  // on peers: elements before each group
+  };
 };
 
 struct FeatureRef {
@@ -44,6 +49,12 @@ struct FeatureRef {
   RowPlaces places;        // of the rows
   int32_t* slots;          // [num_ids], see core/slot.h
 };
+
+// Are there no sums? Those over bags of one id each, without weights, are the rows themselves.
+DYNEMB_HD bool has_row_of_each_id(FeatureRef const& feature) {
+  return feature.pooling == Pooling::kNone || feature.pooling == Pooling::kUnstored ||
+         (feature.pooling == Pooling::kSum && feature.bag_size == 1 && feature.weights == nullptr);
+}
 
 struct BagRange {
   int64_t begin, end;
@@ -81,7 +92,8 @@ DYNEMB_HD int64_t quotient(int64_t dividend, int64_t divisor) {
 DYNEMB_HD int64_t row_offset(RowPlaces const& places, int64_t row, int32_t dim) {
   if (places.group == 0) return row * dim;
   auto const group = quotient(row, places.group);
-  return group * places.stride + (row - group * places.group) * dim;
+  auto const begin = places.on_peers == 0 ? group * places.stride : places.begins[group];
+  return begin + (row - group * places.group) * dim;
 }
 
 // The bag that a position lies in. Precondition: the position is in a bag; those after the last bag

@@ -7,6 +7,7 @@ is garbage: NaNs, and numbers that no table has. So a result that reads it is wr
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -23,11 +24,12 @@ _GARBAGE = {"float": np.nan, "uint": 0xA5, "int": -1515870811}
 
 def emulate(patch: pytest.MonkeyPatch) -> None:
     """Lets every mesh of CPU devices exchange as GPUs do."""
-    for module in (mesh_axes, hosts):
-        patch.setattr(module, "peers_of", _peers_of)
+    _find_peers_by(patch, _peers_of)
     patch.setattr(links.Links, "exchange", _exchange)
     patch.setattr(links.Links, "place_rows", _place_rows)
     patch.setattr(links.Links, "sum_rows", _sum_rows)
+    patch.setattr(links.Links, "lookup", _lookup)
+    patch.setattr(links.Links, "find", _find)
 
 
 def of_itself(patch: pytest.MonkeyPatch) -> Mesh:
@@ -40,9 +42,15 @@ def of_itself(patch: pytest.MonkeyPatch) -> Mesh:
         chosen = () if transport == "collectives" else (device.id,)
         return peers.Peers(chosen, "" if chosen else "collectives")
 
+    _find_peers_by(patch, peers_of)
+    return Mesh(np.array([device]), ("data",))
+
+
+def _find_peers_by(patch: pytest.MonkeyPatch, peers_of: Callable) -> None:
+    """Replaces ``peers_of``; what is cached of a mesh stays as it is."""
     for module in (mesh_axes, hosts):
         patch.setattr(module, "peers_of", peers_of)
-    return Mesh(np.array([device]), ("data",))
+    patch.setattr(mesh_axes, "hosts_of", hosts.hosts_of.__wrapped__)
 
 
 def _peers_of(mesh, axes, transport, devices=None):
@@ -51,8 +59,10 @@ def _peers_of(mesh, axes, transport, devices=None):
     return peers.Peers(tuple(range(mesh.size)))
 
 
-def _exchange(self, arrays, pieces, live=None):
+def _exchange(self, arrays, pieces, live=None, *, gathers=False):
     """Stands for ``Links.exchange``."""
+    if gathers:
+        arrays = [jnp.broadcast_to(x, (self.shards, *x.shape)) for x in arrays]
     arrived = [self.swap(x.reshape(self.shards, -1)) for x in arrays]
     counts = None
     if live is not None:
@@ -70,8 +80,31 @@ def _exchange(self, arrays, pieces, live=None):
     return result
 
 
-def _place_rows(self, arrays, ids, placed):
+def _lookup(self, tables, states, inputs, scores, views):
+    """Stands for ``Links.lookup``."""
+    outputs, new, _ = ops.lookup(tables, states, inputs, scores, views)
+    return _pushed(self, outputs, views), new
+
+
+def _find(self, tables, states, inputs, views):
+    """Stands for ``Links.find``."""
+    outputs, new = ops.find(tables, states, inputs, views)
+    return _pushed(self, outputs, views), new
+
+
+def _pushed(self, outputs, views):
+    """Exchanges the only array that lookups have written rows to."""
+    (number,) = {view.array for view in views}
+    assert number == 0
+    whole = outputs[0]["rows"]
+    arrived = self.swap(whole.reshape(self.shards, -1)).reshape(whole.shape)
+    return [output | {"rows": arrived} for output in outputs]
+
+
+def _place_rows(self, arrays, ids, placed, stored=None):
     """Stands for ``Links.place_rows``: a row for each position, one after the other."""
+    if stored is not None:
+        arrays = _with_stored(self.shards, arrays, placed.tables, stored)
     arrived = [self.swap(x.reshape(self.shards, -1)) for x in arrays]
     result = [jnp.full(x.shape, _GARBAGE["float"], x.dtype) for x in placed.results]
     ends = [*(span.begin for span in placed.spans[1:]), ids.number.shape[0]]
@@ -93,7 +126,28 @@ def _place_rows(self, arrays, ids, placed):
         row = jnp.where(own.any(1)[:, None], row, 0)
         target, at = result[span.result], slice(span.row, span.row + end - span.begin)
         result[span.result] = target.at[at].set(row)
-    return result
+    return result, None if stored is None else jnp.zeros(1, jnp.int32)
+
+
+def _with_stored(shards, arrays, tables, stored):
+    """Copies rows of slots from the tables into what is sent; others stay there."""
+    parts = [x.reshape(shards, -1) for x in arrays]
+    for table, where in zip(tables, stored.tables, strict=True):
+        if where.rows == 0:
+            continue
+        part, values = parts[table.array], stored.arrays[where.array]
+        first, dim = table.begin // part.dtype.itemsize, values.shape[1]
+        assert table.row_bytes == dim * values.dtype.itemsize
+        assert values.dtype == part.dtype
+        end = where.first_place + shards * table.room
+        slots = stored.slots[where.first_place : end].reshape(shards, table.room, 1)
+        at = slice(first, first + table.room * dim)
+        sent = part[:, at].reshape(shards, table.room, dim)
+        own = values[jnp.clip(where.first_row + slots[..., 0], 0, len(values) - 1)]
+        has_row = (slots >= 0) & (slots < where.rows)
+        rows = jnp.where(has_row, own, sent).reshape(shards, -1)
+        parts[table.array] = part.at[:, at].set(rows)
+    return [part.reshape(x.shape) for part, x in zip(parts, arrays, strict=True)]
 
 
 def _sum_rows(self, tables, groups, features, views, order=None):

@@ -253,7 +253,7 @@ void read_tier_rows(BufferReader& reader, CallFeatures const& call) {
     if (!begin_lookup(reader, ids, call, f)) return;
     auto& feature = call.features[f];
     ids.set_slots(fields_of(call, f), feature);
-    reader.expect(feature.pooling != Pooling::kNoRows, "tier_rows returns rows");
+    reader.expect(feature.pooling <= Pooling::kMean, "tier_rows returns rows");
     set_result_rows(reader, arrays, call, f);
     if (feature.pooling == Pooling::kMean) {
       feature.scale = data<float>(reader.next_ret(BufferRule::kScale));

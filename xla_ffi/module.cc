@@ -45,6 +45,7 @@ nb::dict handler_capsules() {
 #ifdef DYNEMB_CUDA
   add("dynemb_exchange", exchange);
   add("dynemb_place_rows", place_rows);
+  add("dynemb_place_stored_rows", place_stored_rows);
 #else
   add("dynemb_repeat_row", repeat_row);
   add("dynemb_run_swap", run_swap);
@@ -158,7 +159,7 @@ nb::dict constants() {
   auto const initializers = names("constant", "uniform", "normal", "debug", "given");
   result["initializers"] = initializers;
   result["seeded_initializers"] = seeded(initializers);
-  result["poolings"] = names("none", "sum", "mean", "no_rows");
+  result["poolings"] = names("none", "sum", "mean", "no_rows", "unstored");
   result["value_types"] = names("float32", "bfloat16", "float16");
   result["row_codes"] = names("float8_e4m3fn", "int8", "int4");
   result["packed_fields"] = names("code", "dim", "value_type");
@@ -200,8 +201,10 @@ nb::dict constants() {
   result["most_placed_arrays"] = kMostPlacedArrays;
   result["most_placed_tables"] = kMostPlacedTables;
   result["most_spans"] = kMostSpans;
+  result["most_stored_arrays"] = kMostStoredArrays;
   result["most_pieces"] = kMostPieces;
   result["placed_table_fields"] = names("array", "begin", "row_bytes", "room");
+  result["stored_table_fields"] = names("array", "first_place", "first_row", "rows");
   result["span_fields"] = names("begin", "table", "result", "row");
   result["part_fields"] =
       names("size", "first", "owners", "hash_seed", "num_buckets", "local_buckets");

@@ -62,7 +62,7 @@ static_assert(std::size(kTableRules) == kNumTableFields);
 
 // The order is that of FeatureField.
 constexpr NumberRule kFeatureRules[] = {
-    {"table", 0, kMaxTables - 1},        {"pooling", 0, static_cast<int64_t>(Pooling::kNoRows)},
+    {"table", 0, kMaxTables - 1},        {"pooling", 0, static_cast<int64_t>(Pooling::kUnstored)},
     {"bag_size", 0, kMostInt32},         {"has_weights", 0, 1},
     {"has_uses", 0, 2 * kMostInt32 + 1}, DYNEMB_ROWS_RULES,
 };

@@ -5,6 +5,7 @@
 #include "xla_ffi/rows.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace dynemb {
 namespace {
@@ -16,7 +17,7 @@ bool lie_within(RowPlaces const& places, int64_t offset, int64_t num_rows, int32
   if (places.group == 0) return offset <= elements - num_rows * dim;
   auto const last_group = (num_rows - 1) / places.group;
   auto const in_last = num_rows - last_group * places.group;
-  if (last_group > 0 && places.stride < places.group * dim) return false;
+  if (last_group > 0 && places.stride < int64_t{places.group} * dim) return false;
   auto const room = elements - offset - in_last * dim;
   return room >= 0 && (last_group == 0 || places.stride <= room / last_group);
 }
@@ -51,9 +52,13 @@ RowsView view_rows(BufferReader& reader, ffi::AnyBuffer const& array, int64_t co
                    int64_t num_rows, int32_t dim) {
   auto const type = value_type_of(array);
   auto* const data = static_cast<char*>(array.untyped_data());
-  if (fields[kRowsArray] < 0) return {data, type, {0, 0}};
+  if (fields[kRowsArray] < 0) return {data, type, {}};
   auto const bytes = type == ValueType::kFloat32 ? 4 : 2;
-  RowPlaces const places{fields[kRowsGroup], fields[kRowsStride]};
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (!reader.expect(fields[kRowsGroup] <= kMost, "a group has too many rows")) {
+    return {data, type, {}};
+  }
+  RowPlaces const places{static_cast<int32_t>(fields[kRowsGroup]), 0, {fields[kRowsStride]}};
   auto const elements = static_cast<int64_t>(array.element_count());
   reader.expect(places.stride * bytes % 16 == 0, "a stride must be a multiple of 16 bytes");
   if (!reader.expect(lie_within(places, fields[kRowsOffset], num_rows, dim, elements),

@@ -112,6 +112,8 @@ enum PartField : int32_t {
 // Buffers of a feature:
 //   lookup  in: ids, [offsets], [weights], [uses]                  out: [rows], slots, [scale]
 //   find    in: ids, [offsets], [weights]                          out: rows, slots
+//   peer_lookup, peer_find  as lookup and find, on GPUs; then: rank. Attributes "devices" and
+//             "shards" name the peers that get the groups of rows in the array "pushed"
 //   find_packed  as find; the values of its tables are uint8[slots, bytes of a row]
 //   update  in: ids, slots, gradients, [offsets], [weights], [scale]
 //   update_any, reduce  as update

@@ -55,7 +55,7 @@ class GradientTypes {
     });
     feature.rows = wide;
     feature.row_type = ValueType::kFloat32;
-    feature.places = {0, 0};
+    feature.places = {};
   }
 
   FeatureRef const* features_;

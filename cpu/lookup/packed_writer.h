@@ -45,7 +45,7 @@ class PackedWriter {
     prefetched_ = chunk.begin;
     end_ = chunk.end;
     for (auto bag = chunk.first_bag; bag < chunk.end_bag; ++bag) {
-      if (copies()) {
+      if (has_row_of_each_id(feature_)) {
         copy(bag);
       } else {
         pool(bag, within(bag_range(feature_, bag), {chunk.begin, chunk.end}));
@@ -58,12 +58,6 @@ class PackedWriter {
 
   uint8_t const* row_at(int64_t slot) const {
     return static_cast<uint8_t const*>(table_.values) + slot * row_bytes_;
-  }
-
-  bool copies() const {
-    return feature_.pooling == Pooling::kNone ||
-           (feature_.pooling == Pooling::kSum && feature_.bag_size == 1 &&
-            feature_.weights == nullptr);
   }
 
   void prefetch_ahead(int64_t position) {

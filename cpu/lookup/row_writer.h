@@ -44,9 +44,7 @@ class RowWriter {
         feature_(feature),
         rows_(rows),
         streams_(streams),
-        copies_(feature.pooling == Pooling::kNone ||
-                (feature.pooling == Pooling::kSum && feature.bag_size == 1 &&
-                 feature.weights == nullptr)),
+        copies_(has_row_of_each_id(feature)),
         put_off_(put_off),
         row_bytes_(int64_t{table.dim} * int64_t{sizeof(V)}),
         lines_(size_t(table.dim - 1) / 16 + 1),

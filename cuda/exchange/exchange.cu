@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/exchange/exchange.cu: many blocks read what is for this GPU (cuda/exchange/round.cuh).
+// cuda/exchange/exchange.cu: many blocks read what is for this GPU (cuda/exchange/round.cuh). What
+// all devices get each of them writes to all, because the links are faster then.
 #include "cuda/exchange/launch.h"
 #include "cuda/exchange/peer_group.h"
 #include "cuda/exchange/round.cuh"
@@ -24,7 +25,7 @@ struct CopyCall {
   int32_t num_pieces;
   int32_t num_arrays;
   bool counted_by_sender;
-  void* received[kArrays];
+  void* own[kArrays];  // that this GPU receives, or that it writes to all
   int64_t part_bytes[kArrays];
   int32_t const* counters;
   Piece pieces[kPieces];
@@ -109,8 +110,7 @@ __device__ __forceinline__ void copy_chunk(Call const& call, SharedCounts<Call> 
   auto const part = call.part_bytes[piece.array];
   auto const offset = piece.begin + static_cast<int64_t>(chunk - piece.first_chunk) * kChunkBytes;
   copy_bytes(shared.sent[sender][piece.array] + part * call.peers.me + offset,
-             static_cast<char*>(call.received[piece.array]) + part * sender + offset, units,
-             piece.unit);
+             static_cast<char*>(call.own[piece.array]) + part * sender + offset, units, piece.unit);
 }
 
 // Consecutive chunks are those of different senders, and every GPU begins with itself: else all
@@ -127,9 +127,74 @@ __global__ void __launch_bounds__(kThreads) dynemb_copy_kernel(__grid_constant__
   leave_with_last_block(peers);
 }
 
+// Reads units once and writes them to all devices, this one last.
+template <class Unit>
+__device__ __forceinline__ void spread_units(PeersRef const& peers, char const* from,
+                                             char* const* to, int64_t offset, int count) {
+  auto const* const source = reinterpret_cast<Unit const*>(from);
+  constexpr int kTurn = kThreads * kInFlight;
+  for (int base = static_cast<int>(threadIdx.x); base < count; base += kTurn) {
+    Unit held[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      if (base + i * kThreads < count) held[i] = __ldcs(source + base + i * kThreads);
+    }
+    for (int p = 1; p <= peers.shards; ++p) {
+      auto* const target = reinterpret_cast<Unit*>(to[(peers.me + p) % peers.shards] + offset);
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) {
+        if (base + i * kThreads < count) __stcs(target + base + i * kThreads, held[i]);
+      }
+    }
+  }
+}
+
+template <class Call>
+__device__ __forceinline__ void spread_chunk(Call const& call,
+                                             char* const (&to)[Call::most_arrays][kMostPeers],
+                                             uint32_t chunk) {
+  auto const& peers = call.peers;
+  auto const& piece = call.pieces[piece_of_chunk(call.pieces, call.num_pieces, chunk)];
+  auto const offset = piece.begin + static_cast<int64_t>(chunk - piece.first_chunk) * kChunkBytes;
+  auto const units = live_units(piece, chunk, -1);
+  auto const* const from = static_cast<char const*>(call.own[piece.array]) + offset;
+  auto const there = call.part_bytes[piece.array] * peers.me + offset;
+  switch (piece.unit) {
+    case 16:
+      return spread_units<uint4>(peers, from, to[piece.array], there, units);
+    case 8:
+      return spread_units<uint2>(peers, from, to[piece.array], there, units);
+    case 4:
+      return spread_units<unsigned>(peers, from, to[piece.array], there, units);
+    case 2:
+      return spread_units<unsigned short>(peers, from, to[piece.array], there, units);
+    default:
+      return spread_units<unsigned char>(peers, from, to[piece.array], there, units);
+  }
+}
+
+template <class Call>
+__global__ void __launch_bounds__(kThreads)
+    dynemb_spread_kernel(__grid_constant__ Call const call) {
+  __shared__ char* to[Call::most_arrays][kMostPeers];
+  auto const& peers = call.peers;
+  for (int i = static_cast<int>(threadIdx.x); i < call.num_arrays * peers.shards; i += kThreads) {
+    auto const array = i / peers.shards, peer = i % peers.shards;
+    to[array][peer] =
+        reinterpret_cast<char*>(__ldcv(&peers.boxes[peers.me]->letters[peer].arrays[array]));
+  }
+  __syncthreads();
+  for (auto chunk = blockIdx.x; chunk < call.num_chunks; chunk += gridDim.x) {
+    spread_chunk(call, to, chunk);
+  }
+  __threadfence_system();
+  leave_with_last_block(peers);
+}
+
 uint32_t program_of(ExchangeCall const& call) {
   ProgramHash hash;
   hash.add(call.num_arrays);
+  hash.add(call.gathers ? 1 : 0);
   for (int32_t i = 0; i < call.num_arrays; ++i) hash.add(call.part_bytes[i]);
   for (int32_t i = 0; i < call.num_pieces; ++i) {
     auto const& piece = call.pieces[i];
@@ -161,9 +226,14 @@ cudaError_t launch_copy(ExchangeCall const& call, PeersRef const& peers, uint32_
   copy.num_arrays = call.num_arrays;
   copy.counted_by_sender = call.counted_by_sender;
   copy.counters = call.counters;
-  std::copy_n(call.received, call.num_arrays, copy.received);
   std::copy_n(call.part_bytes, call.num_arrays, copy.part_bytes);
   std::copy_n(call.pieces, call.num_pieces, copy.pieces);
+  if (call.gathers) {
+    for (int32_t i = 0; i < call.num_arrays; ++i) copy.own[i] = const_cast<void*>(call.sent[i]);
+    auto const blocks = persistent_blocks(int64_t{chunks}, kBlocksOfMultiprocessor);
+    return launch(dynemb_spread_kernel<Call>, blocks, stream, copy);
+  }
+  std::copy_n(call.received, call.num_arrays, copy.own);
   auto const turns = int64_t{chunks} * peers.shards;
   auto const blocks = persistent_blocks(turns, kBlocksOfMultiprocessor);
   return launch(dynemb_copy_kernel<Call>, blocks, stream, copy);
@@ -177,7 +247,9 @@ cudaError_t exchange(ExchangeCall& call, cudaStream_t stream) {
     return cudaErrorInvalidDevice;
   }
   auto const chunks = number_chunks(&call);
-  Letter const letter = letter_of(call.sent, call.num_arrays, call.counters, program_of(call));
+  // Peers read what is sent, or write where it is received.
+  void const* const* const there = call.gathers ? call.received : call.sent;
+  Letter const letter = letter_of(there, call.num_arrays, call.counters, program_of(call));
   DYNEMB_CUDA_TRY(arrive(peers, letter, call.num_arrays, call.rank, stream));
   auto const is_small =
       call.num_arrays <= SmallCall::most_arrays && call.num_pieces <= SmallCall::most_pieces;

@@ -42,6 +42,7 @@ struct ExchangeCall {
   int32_t num_arrays;
   int32_t num_pieces;
   bool counted_by_sender;  // else the receiver's counters say what is live
+  bool gathers;            // an array is one part, which every device gets
   void const* sent[kMostExchanged];
   void* received[kMostExchanged];
   int64_t part_bytes[kMostExchanged];
@@ -71,6 +72,12 @@ struct PlaceRowsCall {
   int32_t const* end;        // in places from 0 on
   PlacedTable tables[kMostPlacedTables];
   PlacedSpan spans[kMostSpans];
+  // Where rows are read from the tables, whose rows of slots were not sent; else no arrays.
+  int32_t num_stored_arrays;
+  void const* stored_arrays[kMostStoredArrays];
+  int32_t const* slots;  // of what this device received as an owner, table by table
+  StoredTable stored[kMostPlacedTables];
+  int32_t* done;  // [1] gets 0, for what must wait until the tables are read
 };
 
 // Reads rows where their owners have them, each once for all neighbours in the order, and writes

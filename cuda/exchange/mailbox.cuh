@@ -29,6 +29,7 @@ struct Mailbox {
   uint32_t read[kMostPeers];     // and in which it has read all that it needs
   uint32_t round;                // the last one of this GPU
   uint32_t finished;             // blocks of the kernel that copies
+  int64_t begins[kMostPeers];    // where this GPU writes rows for each peer (RowPlaces)
 };
 
 // Why a wait was given up, in memory of the host; see peer_group.h.

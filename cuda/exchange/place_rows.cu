@@ -4,7 +4,8 @@
 // cuda/exchange/place_rows.cu: an exchange of rows that ends in the places of a batch
 // (cuda/exchange/round.cuh). A warp takes 32 positions of one order, in which those of equal ids
 // are neighbours. So a row crosses the links once, or once more where two warps share its
-// positions, and writing it hides behind reading others.
+// positions, and writing it hides behind reading others. Owners may leave rows in their tables, and
+// send slots and the rows of ids without one (kStored): so a row is not copied before it travels.
 #include <numeric>
 
 #include "cuda/exchange/launch.h"
@@ -19,6 +20,18 @@ namespace {
 constexpr int kBlocksOfMultiprocessor = 6;
 constexpr int kRowsAhead = 4;  // rows that a tile reads before it writes
 
+// What a call takes where rows are read from tables.
+template <bool kStored>
+struct StoredCall {};
+
+template <>
+struct StoredCall<true> {
+  int32_t num_arrays;
+  int32_t* done;
+  StoredTable tables[kMostPlacedTables];
+};
+
+template <bool kStored>
 struct PlaceCall {
   PeersRef peers;
   uint32_t num_chunks;  // of 32 positions
@@ -36,6 +49,7 @@ struct PlaceCall {
   int64_t part_bytes[kMostPlacedArrays];
   PlacedTable tables[kMostPlacedTables];
   PlacedSpan spans[kMostSpans];
+  StoredCall<kStored> stored;
 };
 
 // What the lanes of a warp know of their positions.
@@ -46,6 +60,17 @@ struct WarpRows {
   int32_t head[33];  // lanes where the positions of another row begin, and 32
 };
 
+template <bool kStored>
+struct StoredMemory {};
+
+template <>
+struct StoredMemory<true> {
+  char const* arrays[kMostPeers][kMostStoredArrays];
+  int32_t const* slots[kMostPeers];
+  StoredTable tables[kMostPlacedTables];
+};
+
+template <bool kStored>
 struct PlaceMemory {
   char const* sent[kMostPeers][kMostPlacedArrays];
   int32_t begin[kMostPlacedTables * kMostPeers];
@@ -53,16 +78,44 @@ struct PlaceMemory {
   PlacedTable tables[kMostPlacedTables];
   PlacedSpan spans[kMostSpans];
   WarpRows warps[kWarpsPerBlock];
+  StoredMemory<kStored> stored;
 };
 
-__device__ __forceinline__ void fill_memory(PlaceCall const& call, PlaceMemory* memory) {
+// The address of an array of a peer, as its letter says.
+__device__ __forceinline__ char const* address_of(PeersRef const& peers, int sender, int array) {
+  auto const address = __ldcv(&peers.boxes[peers.me]->letters[sender].arrays[array]);
+  return reinterpret_cast<char const*>(address);
+}
+
+// The letter has the arrays that are sent, those of tables, and slots.
+__device__ __forceinline__ void fill_stored(PlaceCall<true> const& call,
+                                            StoredMemory<true>* memory) {
+  auto const& peers = call.peers;
+  auto const thread = static_cast<int>(threadIdx.x);
+  auto const arrays = call.stored.num_arrays;
+  for (int i = thread; i < arrays * peers.shards; i += kThreads) {
+    auto const sender = i / arrays, array = i % arrays;
+    memory->arrays[sender][array] = address_of(peers, sender, call.num_arrays + array);
+  }
+  for (int sender = thread; sender < peers.shards; sender += kThreads) {
+    memory->slots[sender] =
+        reinterpret_cast<int32_t const*>(address_of(peers, sender, call.num_arrays + arrays));
+  }
+  for (int i = thread; i < call.num_tables; i += kThreads) {
+    memory->tables[i] = call.stored.tables[i];
+  }
+}
+
+template <bool kStored>
+__device__ __forceinline__ void fill_memory(PlaceCall<kStored> const& call,
+                                            PlaceMemory<kStored>* memory) {
   auto const& peers = call.peers;
   auto const thread = static_cast<int>(threadIdx.x);
   for (int i = thread; i < call.num_arrays * peers.shards; i += kThreads) {
     auto const sender = i / call.num_arrays, array = i % call.num_arrays;
-    auto const address = __ldcv(&peers.boxes[peers.me]->letters[sender].arrays[array]);
-    memory->sent[sender][array] = reinterpret_cast<char const*>(address);
+    memory->sent[sender][array] = address_of(peers, sender, array);
   }
+  if constexpr (kStored) fill_stored(call, &memory->stored);
   for (int i = thread; i < call.num_tables * peers.shards; i += kThreads) {
     memory->begin[i] = call.begin[i];
     memory->end[i] = call.end[i];
@@ -72,8 +125,10 @@ __device__ __forceinline__ void fill_memory(PlaceCall const& call, PlaceMemory* 
   __syncthreads();
 }
 
-__device__ __forceinline__ PlacedSpan const& span_of(PlaceCall const& call,
-                                                     PlaceMemory const& memory, uint32_t position) {
+template <bool kStored>
+__device__ __forceinline__ PlacedSpan const& span_of(PlaceCall<kStored> const& call,
+                                                     PlaceMemory<kStored> const& memory,
+                                                     uint32_t position) {
   int32_t low = 0, high = call.num_spans - 1;
   while (low < high) {
     auto const middle = (low + high + 1) / 2;
@@ -86,9 +141,20 @@ __device__ __forceinline__ PlacedSpan const& span_of(PlaceCall const& call,
   return memory.spans[low];
 }
 
+// Where a table of an owner has the row of a place; null if the id there has no slot.
+__device__ __forceinline__ char const* stored_row(StoredMemory<true> const& memory, int owner,
+                                                  int32_t table, int32_t place, int32_t row_bytes) {
+  auto const& rows = memory.tables[table];
+  auto const slot = memory.slots[owner][rows.first_place + place];
+  if (slot < 0 || slot >= rows.rows) return nullptr;
+  return memory.arrays[owner][rows.array] + (rows.first_row + slot) * row_bytes;
+}
+
 // Where the row of a number lies; null if it does not travel.
-__device__ __forceinline__ char const* sent_row(PlaceCall const& call, PlaceMemory const& memory,
-                                                int32_t table, int32_t number) {
+template <bool kStored>
+__device__ __forceinline__ char const* row_of(PlaceCall<kStored> const& call,
+                                              PlaceMemory<kStored> const& memory, int32_t table,
+                                              int32_t number) {
   auto const& peers = call.peers;
   auto const* const begin = memory.begin + table * peers.shards;
   int owner = 0;
@@ -98,15 +164,21 @@ __device__ __forceinline__ char const* sent_row(PlaceCall const& call, PlaceMemo
   if (place < 0 || place >= rows.room || number >= memory.end[table * peers.shards + owner]) {
     return nullptr;
   }
+  if constexpr (kStored) {
+    auto const of_me = peers.me * rows.room + place;
+    auto const* const row = stored_row(memory.stored, owner, table, of_me, rows.row_bytes);
+    if (row != nullptr) return row;
+  }
   return memory.sent[owner][rows.array] + call.part_bytes[rows.array] * peers.me + rows.begin +
          int64_t{place} * rows.row_bytes;
 }
 
 // Fills in what a warp moves; returns how many rows that are, with one for each stretch of
 // positions without a row.
-template <class Unit>
-__device__ __forceinline__ int find_rows(PlaceCall const& call, PlaceMemory const& memory,
-                                         uint32_t chunk, WarpRows* rows) {
+template <class Unit, bool kStored>
+__device__ __forceinline__ int find_rows(PlaceCall<kStored> const& call,
+                                         PlaceMemory<kStored> const& memory, uint32_t chunk,
+                                         WarpRows* rows) {
   auto const lane = lane_id();
   auto const item = chunk * 32 + static_cast<uint32_t>(lane);
   char const* from = nullptr;
@@ -117,7 +189,7 @@ __device__ __forceinline__ int find_rows(PlaceCall const& call, PlaceMemory cons
     auto const& span = span_of(call, memory, position);
     if (span.rows != nullptr) {
       auto const row_bytes = memory.tables[span.table].row_bytes;
-      from = sent_row(call, memory, span.table, call.unique_of[position]);
+      from = row_of(call, memory, span.table, call.unique_of[position]);
       to = span.rows + int64_t{position - span.begin} * row_bytes;
       units = row_bytes / static_cast<int32_t>(sizeof(Unit));
     }
@@ -134,8 +206,8 @@ __device__ __forceinline__ int find_rows(PlaceCall const& call, PlaceMemory cons
   return __popc(heads);
 }
 
-template <class Unit>
-__device__ __forceinline__ void move_rows(PlaceCall const& call, WarpRows const& rows,
+template <class Unit, bool kStored>
+__device__ __forceinline__ void move_rows(PlaceCall<kStored> const& call, WarpRows const& rows,
                                           int num_rows) {
   auto const tiles = 32 / call.lanes, tile = lane_id() / call.lanes;
   for (int unit = lane_id() % call.lanes; unit < call.most_units; unit += call.lanes) {
@@ -166,10 +238,10 @@ __device__ __forceinline__ void move_rows(PlaceCall const& call, WarpRows const&
 
 // Neighbours in the order are of one owner, so warps that run side by side take chunks that lie far
 // apart: else all GPUs would read from the same one at once.
-template <class Unit>
+template <class Unit, bool kStored>
 __global__ void __launch_bounds__(kThreads)
-    dynemb_place_rows_kernel(__grid_constant__ PlaceCall const call) {
-  __shared__ PlaceMemory memory;
+    dynemb_place_rows_kernel(__grid_constant__ PlaceCall<kStored> const call) {
+  __shared__ PlaceMemory<kStored> memory;
   fill_memory(call, &memory);
   auto& rows = memory.warps[threadIdx.x / 32];
   auto const step = gridDim.x * kWarpsPerBlock;
@@ -178,6 +250,9 @@ __global__ void __launch_bounds__(kThreads)
     auto const chunk = static_cast<uint32_t>(uint64_t{turn} * call.stride % call.num_chunks);
     auto const num_rows = find_rows<Unit>(call, memory, chunk, &rows);
     move_rows<Unit>(call, rows, num_rows);
+  }
+  if constexpr (kStored) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) *call.stored.done = 0;
   }
   leave_with_last_block(call.peers);
 }
@@ -190,6 +265,14 @@ uint32_t program_of(PlaceRowsCall const& call) {
     auto const& table = call.tables[i];
     for (auto const number :
          {table.begin, int64_t{table.row_bytes}, int64_t{table.room}, int64_t{table.array}}) {
+      hash.add(number);
+    }
+  }
+  hash.add(call.num_stored_arrays);
+  for (int32_t i = 0; call.num_stored_arrays > 0 && i < call.num_tables; ++i) {
+    auto const& table = call.stored[i];
+    for (auto const number :
+         {int64_t{table.array}, int64_t{table.first_place}, table.first_row, table.rows}) {
       hash.add(number);
     }
   }
@@ -214,9 +297,9 @@ uint32_t stride_of(uint32_t chunks) {
   return stride;
 }
 
-template <class Unit>
+template <class Unit, bool kStored>
 cudaError_t launch_place(PlaceRowsCall const& call, PeersRef const& peers, cudaStream_t stream) {
-  PlaceCall place{};
+  PlaceCall<kStored> place{};
   place.peers = peers;
   place.num_chunks = static_cast<uint32_t>(ceil_div(call.num_ids, 32));
   place.stride = stride_of(place.num_chunks);
@@ -231,6 +314,11 @@ cudaError_t launch_place(PlaceRowsCall const& call, PeersRef const& peers, cudaS
   std::copy_n(call.part_bytes, call.num_arrays, place.part_bytes);
   std::copy_n(call.tables, call.num_tables, place.tables);
   std::copy_n(call.spans, call.num_spans, place.spans);
+  if constexpr (kStored) {
+    place.stored.num_arrays = call.num_stored_arrays;
+    place.stored.done = call.done;
+    std::copy_n(call.stored, call.num_tables, place.stored.tables);
+  }
   for (int32_t i = 0; i < call.num_tables; ++i) {
     auto const units = call.tables[i].row_bytes / static_cast<int32_t>(sizeof(Unit));
     place.most_units = std::max(place.most_units, units);
@@ -239,8 +327,25 @@ cudaError_t launch_place(PlaceRowsCall const& call, PeersRef const& peers, cudaS
   while (place.lanes < std::min(32, place.most_units)) place.lanes *= 2;
   auto const blocks =
       persistent_blocks(ceil_div(place.num_chunks, kWarpsPerBlock), kBlocksOfMultiprocessor);
-  return launch(dynemb_place_rows_kernel<Unit>, blocks, stream, place);
+  return launch(dynemb_place_rows_kernel<Unit, kStored>, blocks, stream, place);
 }
+
+template <class Unit>
+cudaError_t launch_place(PlaceRowsCall const& call, PeersRef const& peers, cudaStream_t stream) {
+  if (call.num_stored_arrays == 0) return launch_place<Unit, false>(call, peers, stream);
+  return launch_place<Unit, true>(call, peers, stream);
+}
+
+// Writes down all addresses that peers read from; returns how many.
+int32_t list_arrays(PlaceRowsCall const& call, void const** arrays) {
+  auto* end = std::copy_n(call.sent, call.num_arrays, arrays);
+  if (call.num_stored_arrays > 0) {
+    end = std::copy_n(call.stored_arrays, call.num_stored_arrays, end);
+    *end++ = call.slots;
+  }
+  return static_cast<int32_t>(end - arrays);
+}
+static_assert(kMostPlacedArrays + kMostStoredArrays < kMostExchanged);
 
 }  // namespace
 
@@ -249,8 +354,10 @@ cudaError_t place_rows(PlaceRowsCall const& call, cudaStream_t stream) {
   if (!find_peers(call.devices, call.num_devices, call.shards, &peers)) {
     return cudaErrorInvalidDevice;
   }
-  auto const letter = letter_of(call.sent, call.num_arrays, nullptr, program_of(call));
-  DYNEMB_CUDA_TRY(arrive(peers, letter, call.num_arrays, call.rank, stream));
+  void const* arrays[kMostExchanged];
+  auto const num_arrays = list_arrays(call, arrays);
+  auto const letter = letter_of(arrays, num_arrays, nullptr, program_of(call));
+  DYNEMB_CUDA_TRY(arrive(peers, letter, num_arrays, call.rank, stream));
   switch (unit_of(call)) {
     case 16:
       return launch_place<uint4>(call, peers, stream);

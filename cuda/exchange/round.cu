@@ -12,6 +12,7 @@ struct ArriveCall {
   Letter letter;
   int32_t num_arrays;
   int32_t const* rank;
+  PushedRows pushed;
 };
 
 // Turns the addresses of a letter from another process into those of this process.
@@ -22,6 +23,12 @@ __device__ __forceinline__ void shift_letter(Letter* letter, int32_t num_arrays,
   }
   auto const address = __ldcv(&letter->counters);
   letter->counters = address == 0 ? 0 : address + static_cast<uint64_t>(shift);
+}
+
+// Says where this GPU's part of a peer's array begins, counted from its own array.
+__device__ __forceinline__ int64_t begin_at(uint64_t peers_array, ArriveCall const& call) {
+  auto const bytes = static_cast<int64_t>(peers_array - call.letter.arrays[0]);
+  return bytes / call.pushed.element_bytes + call.peers.me * call.pushed.stride;
 }
 
 __global__ void __launch_bounds__(kMostExchanged)
@@ -48,6 +55,8 @@ __global__ void __launch_bounds__(kMostExchanged)
   }
   auto const shift = peers.shifts[thread];
   if (shift != 0) shift_letter(&mine->letters[thread], call.num_arrays, shift);
+  if (call.pushed.element_bytes == 0) return;
+  mine->begins[thread] = begin_at(__ldcv(&mine->letters[thread].arrays[0]), call);
 }
 
 __global__ void __launch_bounds__(kMostPeers)
@@ -68,9 +77,9 @@ bool is_shared(PeersRef const& peers, Letter const& letter, int32_t num_arrays) 
 }  // namespace
 
 cudaError_t arrive(PeersRef const& peers, Letter const& letter, int32_t num_arrays,
-                   int32_t const* rank, cudaStream_t stream) {
+                   int32_t const* rank, cudaStream_t stream, PushedRows const& pushed) {
   if (!is_shared(peers, letter, num_arrays)) return cudaErrorInvalidDevicePointer;
-  ArriveCall const call{peers, letter, num_arrays, rank};
+  ArriveCall const call{peers, letter, num_arrays, rank, pushed};
   return launch(dynemb_arrive_kernel, 1, stream, call, 0, kMostExchanged);
 }
 

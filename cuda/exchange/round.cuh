@@ -24,9 +24,15 @@ inline Letter letter_of(void const* const* arrays, int32_t num_arrays, void cons
   return letter;
 }
 
+// Rows that a kernel writes to peers: the parts of the first array, one for each device.
+struct PushedRows {
+  int64_t stride = 0;         // elements of a part
+  int32_t element_bytes = 0;  // 0: there are none
+};
+
 // Puts the block on the stream that writes the letter to all peers and waits for theirs.
 cudaError_t arrive(PeersRef const& peers, Letter const& letter, int32_t num_arrays,
-                   int32_t const* rank, cudaStream_t stream);
+                   int32_t const* rank, cudaStream_t stream, PushedRows const& pushed = {});
 
 // Puts the end of a round on the stream, where a kernel has no last block that ends it.
 cudaError_t leave_round(PeersRef const& peers, cudaStream_t stream);

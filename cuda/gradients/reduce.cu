@@ -157,8 +157,8 @@ cudaError_t arrive_at_peers(ReduceArgs const& args, PeersRef const& peers, cudaS
   for (int32_t t = 0; t < args.num_tables; ++t) {
     auto const& sums = args.sums[t];
     rows[t] = sums.rows;
-    for (auto const number : {sums.capacity, sums.places.group, sums.places.stride}) {
-      hash.add(static_cast<int64_t>(number));
+    for (auto const number : {sums.capacity, int64_t{sums.places.group}, sums.places.stride}) {
+      hash.add(number);
     }
   }
   auto const letter = letter_of(rows, args.num_tables, nullptr, hash.value);

@@ -79,7 +79,7 @@ std::unique_ptr<ReduceArgs> reduction_of(UpdateArgs const& args, AnyScratch cons
     sums.unique_slots = scratch.slots + first;
     sums.rows = scratch.sums + first * scratch.stride;
     sums.row_type = ValueType::kFloat32;
-    sums.places = {0, 0};
+    sums.places = {};
     sums.capacity = ids_of_table(args, t);
     sums.leaves_unused = 1;
     first += sums.capacity;

@@ -110,7 +110,9 @@ struct RowCopier {
     ids.touch(here, id, first + lane_id());
     auto const active = lane_id() < count;
     auto const tile = RowTile::of_row(here.table.dim);
-    if (here.feature.places.group == 0) {
+    if (here.feature.pooling == Pooling::kUnstored) {
+      // Who asks reads stored rows where they are.
+    } else if (here.feature.places.group == 0) {
       copy_found<false>(tile, first, count, id.slot);
     } else {
       copy_found<true>(tile, first, count, id.slot);

@@ -27,7 +27,7 @@ inline std::unique_ptr<ReduceArgs> sums_of_suffixes(PairShape const& shape, floa
   sums->num_features = sums->num_tables;
   for (int32_t t = 0; t < sums->num_tables; ++t) {
     auto const first = t * kMostColumns;
-    auto const places = RowPlaces{sums->num_tables > 1 ? 1 : 0, width};
+    auto const places = RowPlaces{sums->num_tables > 1 ? 1 : 0, 0, {width}};
     auto& table = sums->tables[t];
     table.dim = std::min(kMostColumns, width - first);
     table.local_buckets = std::max<int64_t>(2, ceil_div(shape.num_suffixes, kBucketCapacity));

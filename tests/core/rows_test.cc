@@ -187,7 +187,7 @@ void check_sums_of_groups(int32_t dim) {
   for (size_t i = 0; i < batch.slots.size(); ++i) {
     batch.slots[i] = static_cast<int32_t>(random_at(i) % (kGroups + 5)) - 5;  // some are of none
   }
-  RowPlaces const places{kRoom, (kRoom * dim + 3) / 4 * 4 + 8};
+  RowPlaces const places{kRoom, 0, {(kRoom * dim + 3) / 4 * 4 + 8}};
   constexpr float kUntouched = -77.0f;
   std::vector<float> array(size_t(15 * places.stride), kUntouched);
   auto args = std::make_unique<ReduceArgs>();

@@ -223,6 +223,19 @@ void check_close(std::vector<float> const& ours, std::vector<float> const& truth
   }
 }
 
+// Where ids have no slot, the rows are those of a call that writes all; padding has any.
+void check_unstored(Feature const& own, Feature const& wanted, int32_t dim) {
+  auto const ours = own.values(dim), truth = wanted.values(dim);
+  for (size_t i = 0; i < own.slots.size(); ++i) {
+    if (own.slots[i] >= 0 || own.slots[i] == kPaddingSlot) continue;
+    auto const begin = static_cast<int64_t>(i) * dim, end = begin + dim;
+    auto const part = [&](std::vector<float> const& rows) {
+      return std::vector<float>(rows.begin() + begin, rows.begin() + end);
+    };
+    check_close(part(ours), part(truth), own.ref.row_type);
+  }
+}
+
 void check_same(Call const& ours, Call const& truth) {
   for (size_t t = 0; t < ours.tables.size(); ++t) {
     CHECK(ours.counts(t) == truth.counts(t));
@@ -233,6 +246,10 @@ void check_same(Call const& ours, Call const& truth) {
     auto const& table = ours.tables[static_cast<size_t>(own.ref.table)]->ref;
     check_same_slots(table, own.ids.data(), own.slots.data(), wanted.slots.data(), own.ids.size());
     if (own.ref.pooling == Pooling::kNoRows) continue;
+    if (own.ref.pooling == Pooling::kUnstored) {
+      check_unstored(own, wanted, table.dim);
+      continue;
+    }
     check_close(own.values(table.dim), wanted.values(table.dim), own.ref.row_type);
     if (own.ref.pooling == Pooling::kMean)
       check_close(own.scale, wanted.scale, ValueType::kFloat32);
@@ -307,6 +324,10 @@ void run_packed(std::vector<int32_t> const& dims, std::vector<Spec> const& specs
     CHECK(own.slots == wanted.slots);
     if (own.ref.pooling == Pooling::kNoRows) continue;
     auto const dim = dims[static_cast<size_t>(own.ref.table)];
+    if (own.ref.pooling == Pooling::kUnstored) {
+      check_unstored(own, wanted, dim);
+      continue;
+    }
     check_close(own.values(dim), wanted.values(dim), row_type);
   }
 }
@@ -318,6 +339,7 @@ int main() {
   std::vector<std::vector<Spec>> const calls = {
       {{Pooling::kNone, 1, 100}, {Pooling::kNone, 1, 33}},
       {{Pooling::kNoRows, 1, 70}, {Pooling::kSum, 1, 40}},
+      {{Pooling::kUnstored, 1, 300}, {Pooling::kUnstored, 1, 33}},
       {{Pooling::kSum, 10, 20}, {Pooling::kNone, 1, 40}, {Pooling::kMean, 3, 30}},
       {{Pooling::kSum, 70, 3}, {Pooling::kMean, 150, 2}},  // 150: more than a warp remembers
       {{Pooling::kSum, 20, 15, Bags::kJagged}, {Pooling::kMean, 9, 20, Bags::kJagged}},

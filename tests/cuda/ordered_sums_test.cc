@@ -72,7 +72,7 @@ struct Batch {
     table.num_groups = static_cast<uint32_t>(s.groups);
     auto const type = s.half ? ValueType::kBFloat16 : ValueType::kFloat32;
     auto* const rows = s.half ? static_cast<void*>(halves.data()) : sums.data();
-    args.sums[0] = {nullptr, rows, {0, 0}, s.groups, type};
+    args.sums[0] = {nullptr, rows, {}, s.groups, type};
     auto& feature = args.features[0];
     feature.num_ids = s.items;
     feature.num_bags = bags;

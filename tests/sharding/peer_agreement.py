@@ -18,6 +18,7 @@ from jax.experimental import multihost_utils
 
 import jax_dynemb as jde
 from jax_dynemb._src.engines.hash.layouts import hosts, peer_processes, peers
+from jax_dynemb._src.engines.hash.layouts.placement import make_placement
 from jax_dynemb._src.ops import SharedMemory
 
 BYTES, OFFSET = 4096, 128
@@ -98,7 +99,8 @@ class GpuMesh:
 def prepare(fault: str, grouping: str) -> dict:
     """Prepares groups across the processes, within each, or one of all GPUs.
 
-    Or finds the hosts of a mesh, "by host" or with devices of all hosts "mixed".
+    Or finds the hosts of a mesh, "by host" or with devices of all hosts "mixed". Or
+    makes "tables" of which a user gives the room.
     """
     gpus = Gpus(fault)
     for name in ("share_memory", "make_mailbox", "map_memory", "prepare_peers"):
@@ -114,6 +116,8 @@ def prepare(fault: str, grouping: str) -> dict:
     before, found = len(os.listdir("/proc/self/fd")), None
     if grouping in shaped:
         reason = peer_processes.prepare(shaped[grouping])
+    elif grouping == "tables":
+        reason = place_tables(groups.T)
     else:
         found, reason = hosts_of(groups.T if grouping == "by host" else groups)
     for file in gpus.memory.values():
@@ -123,13 +127,29 @@ def prepare(fault: str, grouping: str) -> dict:
     return said | {"hosts": found}
 
 
-def hosts_of(devices: np.ndarray) -> tuple[list[int], str]:
-    """Finds hosts of a mesh: how many, with how many devices, and what lacks."""
+def mesh_of(devices: np.ndarray) -> Any:
+    """Makes a mesh of stand-ins, of which no process knows the hosts yet."""
     peer_processes.hosts.cache_clear()
     peers.Mesh = GpuMesh  # pyright: ignore[reportAttributeAccessIssue]
-    mesh: Any = GpuMesh(devices)
-    found = hosts.hosts_of(mesh, ("data",), "auto", None)
+    return GpuMesh(devices)
+
+
+def hosts_of(devices: np.ndarray) -> tuple[list[int], str]:
+    """Finds hosts of a mesh: how many, with how many devices, and what lacks."""
+    found = hosts.hosts_of(mesh_of(devices), ("data",), "auto", None)
     return [found.count, found.devices], found.peers.reason
+
+
+def place_tables(devices: np.ndarray) -> str:
+    """Places tables, then a traced program looks at their links."""
+    placement = make_placement(mesh_of(devices), "data", 0.5, None, "auto")
+
+    @jax.jit
+    def count(x):
+        return x + len(placement.links.peers)
+
+    assert int(count(0)) == devices.size
+    return placement.peers.reason
 
 
 if __name__ == "__main__":

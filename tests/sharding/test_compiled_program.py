@@ -46,14 +46,14 @@ def train_step(coll: jde.Tables, state, ids):
 
 
 @pytest.mark.collectives
-def test_a_step_is_in_place_with_three_exchanges():
+def test_a_step_is_in_place_with_four_exchanges():
     coll = collection(mesh_of(4))
     step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
     state = coll.init(0)
     assert_in_place(step, state, batch())
     entry, loops = collectives(step.lower(state, batch()).compile().as_text())
-    # Ids, with which travels how many there are; rows and gradients.
-    assert entry == {"all-to-all": 3}
+    # Ids, with which travels how many there are; rows; and gradients of ids and bags.
+    assert entry == {"all-to-all": 4}
     # Further rounds of a lookup send slots back, those of an update send ids again with
     # the gradients; and five small numbers, of which two go together.
     assert loops == {"all-to-all": 5, "all-reduce": 8}
@@ -125,7 +125,7 @@ def test_where_any_batch_fits_there_are_no_further_rounds():
     coll = collection(mesh_of(4), exchange_factor=4)
     step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
     entry, loops = collectives(step.lower(coll.init(0), batch()).compile().as_text())
-    assert entry == {"all-to-all": 3} and not loops
+    assert entry == {"all-to-all": 4} and not loops
 
 
 def test_a_replicated_table_gathers_ids_and_gradients():
@@ -234,12 +234,12 @@ def test_tables_are_made_where_they_live():
 
 
 @pytest.mark.collectives
-def test_sums_travel_in_the_same_exchanges():
+def test_sums_and_rows_travel_together():
     coll = collection(mesh_of(4), exchange_pooled="sums")
     step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
     assert_in_place(step, coll.init(0), batch())
     entry, loops = collectives(step.lower(coll.init(0), batch()).compile().as_text())
-    assert entry == {"all-to-all": 3}
+    assert entry == {"all-to-all": 4}
     assert loops == {"all-to-all": 5, "all-reduce": 8}
     # Without rows there is nothing that might not fit.
     only = {"bag": batch()["bag"]}

@@ -28,12 +28,13 @@ HOSTS = {
     ("hosts", "mixed"): [1, 1],  # neighbours belong to different hosts
     ("none", "by host"): [1, 1],  # there is one
 }
+PLACED = ("none", "tables")
 
 
 @pytest.fixture(scope="module")
 def agreed() -> dict[tuple[str, str], list[dict]]:
     """What each of two processes says of each case."""
-    cases = [*FINE, *FAULTS, *HOSTS]
+    cases = [*FINE, *FAULTS, *HOSTS, PLACED]
     both = run_job(AGREEMENT, 2, json.dumps(cases))
     return dict(zip(cases, zip(*both, strict=True), strict=True))
 
@@ -80,6 +81,13 @@ def test_gpus_of_a_host_exchange_first_where_there_are_several(agreed, case):
         assert (said["reason"], said["descriptors left"]) == ("", 0)
     prepared = [bool(said["prepared"]) for said in agreed[case]]
     assert prepared == [HOSTS[case] == [2, 2]] * 2
+
+
+def test_processes_agree_when_tables_are_made(agreed):
+    """JAX refuses the collectives that they agree by while it traces a step."""
+    for said in agreed[PLACED]:
+        assert (said["reason"], said["descriptors left"]) == ("", 0)
+        assert [len(group) for group in said["prepared"]] == [4]
 
 
 def _sharing_a_gpu(number: int, processes: int, port: int) -> dict[str, str]:

@@ -18,7 +18,7 @@ import peers
 from jax_dynemb._src import ffi, ops
 from jax_dynemb._src.engines.hash.exchange import arrived_rows
 from jax_dynemb._src.engines.hash.layouts.peers import grouped
-from meshes import gpus, mesh_of
+from meshes import gpus, large_results, mesh_of
 
 _QUICK = [(0.5, "rows"), (0.5, "sums")]  # with further rounds
 _OTHERS = [(None, "rows"), (0.1, "auto"), (8.0, "rows")]
@@ -43,10 +43,10 @@ def mesh(request, monkeypatch):
 def _tables() -> list[jde.TableConfig]:
     adam, sgd = jde.optim.adam(0.01), jde.optim.sgd(0.1)
     return [
-        jde.TableConfig("evicts", dim=16, capacity=1024, optimizer=adam),
+        jde.TableConfig("evicts", dim=32, capacity=1024, optimizer=adam),
         jde.TableConfig("bags", dim=8, capacity=4096, optimizer=sgd, pooling="sum"),
         jde.TableConfig("means", dim=20, capacity=4096, optimizer=sgd, pooling="mean"),
-        jde.TableConfig("few", dim=16, capacity=3, optimizer=adam),
+        jde.TableConfig("few", dim=36, capacity=3, optimizer=adam),
     ]
 
 
@@ -107,11 +107,137 @@ def test_bags_of_many_rows_are_read_from_the_buffer(mesh, monkeypatch):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
+def _bags_alone(mesh: Mesh, transport: str, dtype: str | None) -> list:
+    """Sums, residual updates and a serving lookup of bags of every form."""
+    sgd, adam = jde.optim.sgd(0.25), jde.optim.adam(0.01)
+    common = {"capacity": 2048, "initializer": jde.initializers.uniform(-0.1, 0.1)}
+    tables = [
+        jde.TableConfig("sum", dim=32, pooling="sum", optimizer=adam, **common),
+        jde.TableConfig("mean", dim=20, pooling="mean", optimizer=sgd, **common),
+        jde.TableConfig("odd", dim=7, pooling="sum", optimizer=sgd, **common),
+        jde.TableConfig(
+            "half", dim=64, pooling="sum", param_dtype="bfloat16", **common
+        ),
+    ]
+    coll = jde.Tables(
+        tables,
+        mesh,
+        exchange_pooled="sums",
+        exchange_dtype=dtype,
+        exchange_transport=transport,
+    )
+    n, rng = 32 * mesh.size, np.random.default_rng(2)
+
+    def batch() -> dict:
+        lengths = rng.integers(0, 6, n)
+        values = rng.integers(-1, 1500, 5 * n)  # some behind the last bag
+        return {
+            "sum": jde.ids(rng.integers(-1, 1500, (n, 5))),
+            "mean": jde.ids(rng.integers(-1, 900, (n, 3))),
+            "odd": jde.Jagged(jde.ids(values), lengths=jnp.asarray(lengths)),
+            "half": jde.ids(rng.integers(0, 6000, (n, 8))),  # more than there is room
+        }
+
+    @jax.jit
+    def step(state, ids, weights):
+        rows, residual, state = coll.lookup(state, ids, weights=weights)
+        grads = {name: row * 0.25 + 0.5 for name, row in rows.items()}
+        return rows, coll.apply_gradients(state, residual, grads)
+
+    state, outputs = coll.init(seed=0), []
+    for _ in range(3):
+        weights = {"sum": jnp.asarray(rng.integers(-2, 3, (n, 5)), jnp.float32)}
+        rows, state = step(state, batch(), weights)
+        outputs += [rows[name] for name in sorted(rows)]
+    outputs += jax.tree.leaves(jax.jit(coll.find)(state, batch())[:2])
+    outputs += [coll.stats(state)[f"{table.name}/rows"] for table in tables]
+    return [np.asarray(each, np.float64) for each in outputs]
+
+
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_sums_are_written_to_the_devices_that_need_them(mesh, dtype):
+    """Owners add up in the same order, so bits are those of collectives."""
+    by_peers = _bags_alone(mesh, "peers", dtype)
+    by_collectives = _bags_alone(mesh, "collectives", dtype)
+    for mine, theirs in zip(by_peers, by_collectives, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("mesh", _ON_GPUS, indirect=True)
+def test_no_sum_is_copied_before_or_after_it_travels(mesh):
+    table = jde.TableConfig(
+        "t", dim=64, capacity=1 << 16, pooling="sum", optimizer=jde.optim.sgd(0.1)
+    )
+    coll = jde.Tables([table], mesh, exchange_pooled="sums", exchange_transport="peers")
+    ids = {"t": jde.ids(np.arange(4096 * mesh.size * 4).reshape(-1, 4) % 900)}
+
+    def train(state, ids, d_rows):
+        rows, residual, state = coll.lookup(state, ids)
+        return rows, coll.apply_gradients(state, residual, d_rows)
+
+    d_rows = {"t": jnp.zeros((4096 * mesh.size, 64))}
+    program = jax.jit(train, donate_argnums=0).lower(coll.init(0), ids, d_rows)
+    text = program.compile().as_text()
+    assert "dynemb_peer_lookup" in text and "all-to-all" not in text
+    # Only what adds up the sums of owners is as large as the sums of a device.
+    found = large_results(text, 4096 * 64 * 4)
+    assert set(found) <= {"add", "slice"}
+
+
+@pytest.mark.parametrize("mesh", _ON_GPUS, indirect=True)
+@pytest.mark.parametrize("factor", [0.5, 8.0])  # with further rounds, and without
+def test_tables_that_peers_read_stay_in_place(mesh, factor):
+    """A GPU reads rows where they are stored, and no program copies a table."""
+    sgd = jde.optim.sgd(0.1)
+    tables = [
+        jde.TableConfig(name, dim=32, capacity=1 << 20, optimizer=sgd) for name in "ab"
+    ]
+    coll = jde.Tables(tables, mesh, exchange_factor=factor, exchange_transport="peers")
+    ids = jde.ids(np.arange(1024 * mesh.size) % 900)
+
+    def train(state, ids):
+        rows, residual, state = coll.lookup(state, ids)
+        d_rows = {name: jnp.ones_like(row) for name, row in rows.items()}
+        return rows, coll.apply_gradients(state, residual, d_rows)
+
+    def serve(state, ids):
+        return coll.find(state, ids)
+
+    state, given = coll.init(seed=0), dict.fromkeys("ab", ids)
+    least = (32 * 4 << 20) // mesh.size // 8  # bytes, fewer than those of an array
+    for function in (train, serve):
+        program = jax.jit(function, donate_argnums=0).lower(state, given).compile()
+        text = program.as_text()
+        assert "dynemb_place_stored_rows" in text
+        assert not large_results(text, least)
+
+
+@pytest.mark.parametrize("mesh", _ON_GPUS, indirect=True)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dtype": "bfloat16"},
+        {"dim": 16},  # rows of 64 bytes
+        {"tier": jde.tiers.host(hbm_fraction=0.5)},
+    ],
+)
+def test_rows_that_travel_in_another_form_are_copied_first(mesh, options):
+    sgd = jde.optim.sgd(0.1)
+    table = jde.TableConfig(
+        "a", **{"dim": 64, "capacity": 1 << 14, "optimizer": sgd} | options
+    )
+    coll = jde.Tables([table], mesh, exchange_transport="peers")
+    ids = {"a": jde.ids(np.arange(1024 * mesh.size) % 900)}
+    text = jax.jit(coll.lookup).lower(coll.init(seed=0), ids).compile().as_text()
+    assert "dynemb_place_rows" in text and "dynemb_place_stored_rows" not in text
+
+
 @pytest.mark.parametrize(
     ("of_python", "name"),
     [
         (ops.Piece, "piece_fields"),
         (ops.PlacedTable, "placed_table_fields"),
+        (ops.StoredTable, "stored_table_fields"),
         (ops.Span, "span_fields"),
     ],
 )

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where rows lie on the wire, and exchanges in two waves."""
 
+import dataclasses
 import functools
 
 import jax
@@ -11,6 +12,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 import jax_dynemb as jde
+import peers
 from jax_dynemb._src.engines.hash.exchange import buffers as _buffers
 from jax_dynemb._src.engines.hash.exchange.buffers import BufferField, ExchangeBuffers
 from jax_dynemb._src.engines.hash.exchange.places import Places
@@ -44,9 +46,9 @@ def wire(request):
     return ExchangeBuffers(PIECES, Links(("data",), SHARDS))
 
 
-def parts(seed: int = 0) -> dict[int, jax.Array]:
+def parts() -> dict[int, jax.Array]:
     """Whole numbers, all different where there are few: exact in any dtype."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     return {
         n: jnp.asarray(rng.integers(-128, 128, (SHARDS, p.rows, p.dim)), p.dtype)
         for n, p in enumerate(PIECES)
@@ -73,7 +75,7 @@ def test_pieces_have_places_of_their_own(wire):
 
 def test_rows_are_where_they_were_put(wire):
     given = parts()
-    arrays = wire.filled({}, given)
+    arrays = wire.filled([given[n] for n in range(len(PIECES))])
     for n, (piece, array) in enumerate(zip(PIECES, arrays, strict=True)):
         np.testing.assert_array_equal(wire.part(n, array), given[n])
         rows = np.asarray(given[n], np.float32).reshape(-1, piece.dim)
@@ -88,23 +90,12 @@ def test_rows_are_where_they_were_put(wire):
         np.testing.assert_array_equal(np.asarray(got, np.float32), expected)
 
 
-def test_what_kernels_wrote_stays(wire):
-    """Kernels write some pieces; the others are put beside them."""
-    first, second = parts(0), parts(1)
-    whole = wire.filled({}, first)
-    arrays = {w.array: x for w, x in zip(wire.views, whole, strict=True)}
-    again = wire.filled(arrays, {n: second[n] for n in (2, 4)})
-    for n, array in enumerate(again):
-        expected = second[n] if n in (2, 4) else first[n]
-        np.testing.assert_array_equal(wire.part(n, array), expected)
-
-
 def test_an_exchange_hands_each_device_its_part(wire):
     here = jnp.arange(SHARDS, dtype=jnp.float32)
 
     def body(me):
         mine = {n: 10 * me[0].astype(x.dtype) + x for n, x in parts().items()}
-        arrived = wire.exchange(wire.filled({}, mine))
+        arrived = wire.exchange(wire.filled([mine[n] for n in range(len(PIECES))]))
         return {n: wire.part(n, arrived[n]) for n, p in enumerate(PIECES) if p.rows}
 
     spec = PartitionSpec("data")
@@ -115,6 +106,41 @@ def test_an_exchange_hands_each_device_its_part(wire):
         for device, sender in np.ndindex(SHARDS, SHARDS):
             sent = parts()[n] + jnp.asarray(10 * sender, piece.dtype)
             np.testing.assert_array_equal(got[device, sender], sent[device])
+
+
+@pytest.mark.parametrize("by_peers", [False, True])
+def test_all_devices_get_what_one_gathers(wire, by_peers, monkeypatch):
+    if by_peers:
+        peers.emulate(monkeypatch)
+        links = dataclasses.replace(wire.links, peers=tuple(range(SHARDS)))
+        wire = dataclasses.replace(wire, links=links)
+    here = jnp.arange(SHARDS, dtype=jnp.float32)
+
+    def body(me):
+        # A kernel writes gradients as float32, and they travel in the dtype of a piece.
+        mine = [
+            10 * me[0] + parts()[n][0].astype(jnp.float32) for n in range(len(PIECES))
+        ]
+        arrived, views = wire.gather(mine)
+        assert [view.array for view in views] == list(range(len(PIECES)))
+        for piece, view, array in zip(PIECES, views, arrived, strict=True):
+            assert (view.size, view.dtype) == (array.size, piece.dtype)
+            assert view.stride * array.dtype.itemsize % 16 == 0
+        return {
+            n: wire.part(n, arrived[n], views[n])
+            for n, piece in enumerate(PIECES)
+            if piece.rows
+        }
+
+    spec = PartitionSpec("data")
+    run = jax.shard_map(body, mesh=mesh_of(SHARDS), in_specs=spec, out_specs=spec)
+    for n, got in jax.jit(run)(here).items():
+        sent = [
+            (parts()[n][0].astype(jnp.float32) + 10 * sender).astype(PIECES[n].dtype)
+            for sender in range(SHARDS)
+        ]
+        for device in np.split(np.asarray(got, np.float32), SHARDS):
+            np.testing.assert_array_equal(device, np.asarray(sent, np.float32))
 
 
 TABLES = [

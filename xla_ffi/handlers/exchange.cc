@@ -12,18 +12,31 @@
 namespace dynemb {
 namespace {
 
+// Whether every device gets all of an array. Then results are larger, and nothing else says so.
+bool gathers(ffi::RemainingArgs const& operands, ffi::RemainingRets const& results) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    auto const sent = operands.get<ffi::AnyBuffer>(i);
+    auto received = results.get<ffi::AnyBuffer>(i);
+    if (!sent.has_value() || !received.has_value()) return false;
+    if ((*received)->size_bytes() != sent->size_bytes()) return true;
+  }
+  return false;
+}
+
 // Fills in the arrays: all operands but the last two, which are the rank and the counters.
 char const* read_arrays(ffi::RemainingArgs const& operands, ffi::RemainingRets const& results,
                         cuda::ExchangeCall* call) {
   if (operands.size() != results.size() + 2) return "needs an array for each result, and two more";
   if (results.size() > kMostExchanged) return "too many arrays";
   call->num_arrays = static_cast<int32_t>(results.size());
+  call->gathers = gathers(operands, results);
   for (size_t i = 0; i < results.size(); ++i) {
     auto const sent = operands.get<ffi::AnyBuffer>(i);
     auto received = results.get<ffi::AnyBuffer>(i);
     if (!sent.has_value() || !received.has_value()) return "a buffer is missing";
-    auto const bytes = static_cast<int64_t>(sent->size_bytes());
-    if (static_cast<int64_t>((*received)->size_bytes()) != bytes || bytes % call->shards != 0) {
+    auto const bytes = static_cast<int64_t>((*received)->size_bytes());
+    auto const parts = call->gathers ? call->shards : 1;
+    if (static_cast<int64_t>(sent->size_bytes()) * parts != bytes || bytes % call->shards != 0) {
       return "an array and its result must have equal parts for all devices";
     }
     call->sent[i] = sent->untyped_data();

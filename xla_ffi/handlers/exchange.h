@@ -13,6 +13,7 @@ namespace dynemb {
 
 XLA_FFI_Error* exchange(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* place_rows(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* place_stored_rows(XLA_FFI_CallFrame* frame);
 
 #ifdef DYNEMB_CUDA
 // Whether the ids are those of groups, side by side.

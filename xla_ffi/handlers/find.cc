@@ -3,6 +3,7 @@
 
 // xla_ffi/handlers/find.cc: serving lookup.
 #include "xla_ffi/handlers/feature_operation.h"
+#include "xla_ffi/handlers/peer_lookup.h"
 #include "xla_ffi/handlers/registrations.h"
 
 namespace dynemb {
@@ -29,8 +30,18 @@ struct Find {
   }
 };
 
+#ifdef DYNEMB_CUDA
+struct FindOfPeers : PeerLookup<Find> {
+  static constexpr auto kTarget = "dynemb_peer_find";
+  static constexpr auto kRun = &PeerLookup::run;
+};
+#endif
+
 }  // namespace
 
+#ifdef DYNEMB_CUDA
+Registration peer_find_registration() { return registration_of<FindOfPeers>(); }
+#endif
 Registration find_registration() { return registration_of<Find>(); }
 
 }  // namespace dynemb

@@ -3,6 +3,7 @@
 
 // xla_ffi/handlers/lookup.cc: training lookup.
 #include "xla_ffi/handlers/feature_operation.h"
+#include "xla_ffi/handlers/peer_lookup.h"
 #include "xla_ffi/handlers/registrations.h"
 
 namespace dynemb {
@@ -36,8 +37,18 @@ struct Lookup {
   }
 };
 
+#ifdef DYNEMB_CUDA
+struct LookupOfPeers : PeerLookup<Lookup> {
+  static constexpr auto kTarget = "dynemb_peer_lookup";
+  static constexpr auto kRun = &PeerLookup::run;
+};
+#endif
+
 }  // namespace
 
+#ifdef DYNEMB_CUDA
+Registration peer_lookup_registration() { return registration_of<LookupOfPeers>(); }
+#endif
 Registration lookup_registration() { return registration_of<Lookup>(); }
 
 }  // namespace dynemb

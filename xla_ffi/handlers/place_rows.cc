@@ -3,6 +3,7 @@
 
 #ifdef DYNEMB_CUDA
 
+#include <algorithm>
 #include <limits>
 
 #include "cuda/exchange/launch.h"
@@ -14,14 +15,15 @@ namespace dynemb {
 namespace {
 
 // Behind the arrays: the rank, the order, the numbers, and where those of each owner begin and end.
+// Where rows are read from tables, their arrays and the slots stand before that.
 constexpr size_t kOthers = 5;
 
 using Operands = ffi::RemainingArgs;
 using Results = ffi::RemainingRets;
 
-char const* read_arrays(Operands const& operands, cuda::PlaceRowsCall* call) {
-  if (operands.size() < kOthers) return "needs an order, numbers and where they begin and end";
-  auto const count = operands.size() - kOthers;
+char const* read_arrays(Operands const& operands, size_t others, cuda::PlaceRowsCall* call) {
+  if (operands.size() < others) return "needs an order, numbers and where they begin and end";
+  auto const count = operands.size() - others;
   if (count > kMostPlacedArrays) return "too many arrays";
   call->num_arrays = static_cast<int32_t>(count);
   for (size_t i = 0; i < count; ++i) {
@@ -67,6 +69,53 @@ char const* read_tables(IntAttr numbers, cuda::PlaceRowsCall* call) {
   return nullptr;
 }
 
+// How many arrays of tables there are.
+size_t count_stored(IntAttr numbers) {
+  int64_t most = -1;
+  for (size_t i = kStoredArray; i < numbers.size(); i += kNumStoredTableFields) {
+    most = std::max(most, std::min<int64_t>(numbers[i], kMostStoredArrays));
+  }
+  return static_cast<size_t>(most + 1);
+}
+
+// The arrays of tables begin at operand `index`. Slots are those of all places of all devices.
+char const* read_stored(Operands const& operands, size_t index, IntAttr numbers,
+                        cuda::PlaceRowsCall* call) {
+  auto const count = count_stored(numbers);
+  if (numbers.size() != static_cast<size_t>(call->num_tables) * kNumStoredTableFields) {
+    return "four numbers say where each table has its rows";
+  }
+  if (count < 1 || count > kMostStoredArrays) return "a wrong number of arrays of tables";
+  call->num_stored_arrays = static_cast<int32_t>(count);
+  int64_t bytes[kMostStoredArrays], num_slots = 0;
+  for (size_t i = 0; i < count; ++i) {
+    auto const array = operands.get<ffi::AnyBuffer>(index + i);
+    if (!array.has_value()) return "a buffer is missing";
+    bytes[i] = static_cast<int64_t>(array->size_bytes());
+    call->stored_arrays[i] = array->untyped_data();
+  }
+  call->slots = read_numbers(operands, index + count, -1, &num_slots);
+  if (call->slots == nullptr) return "slots are not int32";
+  if (num_slots > std::numeric_limits<int32_t>::max()) return "too many slots";
+  for (int32_t t = 0; t < call->num_tables; ++t) {
+    auto const* const field = &numbers[static_cast<size_t>(t) * kNumStoredTableFields];
+    auto const array = field[kStoredArray], place = field[kStoredFirstPlace];
+    auto const first = field[kStoredFirstRow], rows = field[kStoredRows];
+    auto const& table = call->tables[t];
+    auto const places = call->shards * table.room;
+    if (array < 0) return "a table in no array";
+    if (place < 0 || places > num_slots || place > num_slots - places) {
+      return "a table with more places than slots";
+    }
+    auto const room = bytes[array] / table.row_bytes;
+    if (first < 0 || first > room || rows < 0 || rows > room - first) {
+      return "a table that ends behind its array";
+    }
+    call->stored[t] = {static_cast<int32_t>(array), static_cast<int32_t>(place), first, rows};
+  }
+  return nullptr;
+}
+
 // The rows of all positions of a span must lie in its result.
 char const* read_spans(IntAttr numbers, Results const& results, cuda::PlaceRowsCall* call) {
   auto const count = numbers.size() / kNumSpanFields;
@@ -96,9 +145,10 @@ char const* read_spans(IntAttr numbers, Results const& results, cuda::PlaceRowsC
   return nullptr;
 }
 
-char const* read_call(Operands const& operands, Results const& results, IntAttr tables,
-                      IntAttr spans, cuda::PlaceRowsCall* call) {
-  auto const* problem = read_arrays(operands, call);
+// What both calls have; `stored` operands are arrays of tables and slots.
+char const* read_call(Operands const& operands, size_t stored, Results const& results,
+                      IntAttr tables, IntAttr spans, cuda::PlaceRowsCall* call) {
+  auto const* problem = read_arrays(operands, kOthers + stored, call);
   if (problem == nullptr) problem = read_tables(tables, call);
   if (problem != nullptr) return problem;
   auto index = operands.size() - kOthers;
@@ -115,18 +165,54 @@ char const* read_call(Operands const& operands, Results const& results, IntAttr 
   return read_spans(spans, results, call);
 }
 
+// The last result of a call that reads tables.
+char const* read_done(Results const& results, cuda::PlaceRowsCall* call) {
+  auto done = results.get<ffi::AnyBuffer>(results.size() - 1);
+  if (!done.has_value() || (*done)->element_type() != ffi::DataType::S32 ||
+      (*done)->element_count() != 1) {
+    return "the last result must be int32[1]";
+  }
+  call->done = static_cast<int32_t*>((*done)->untyped_data());
+  return nullptr;
+}
+
+char const* begin_call(IntAttr devices, int64_t shards, cuda::PlaceRowsCall* call) {
+  if (!are_groups(devices, shards)) return "devices must be groups of up to 8";
+  call->devices = devices.begin();
+  call->num_devices = static_cast<int64_t>(devices.size());
+  call->shards = shards;
+  return nullptr;
+}
+
+ffi::Error run_call(char const* name, char const* problem, cuda::PlaceRowsCall const& call,
+                    cudaStream_t stream) {
+  if (problem != nullptr) {
+    return ffi::Error::InvalidArgument(std::string(name) + ": " + problem);
+  }
+  return error_of_peers(name, cuda::place_rows(call, stream));
+}
+
 ffi::Error run(backend::Context context, Operands operands, Results results, IntAttr devices,
                int64_t shards, IntAttr tables, IntAttr spans) {
-  if (!are_groups(devices, shards)) {
-    return ffi::Error::InvalidArgument("place_rows: devices must be groups of up to 8");
-  }
   cuda::PlaceRowsCall call{};
-  call.devices = devices.begin();
-  call.num_devices = static_cast<int64_t>(devices.size());
-  call.shards = shards;
-  auto const* const problem = read_call(operands, results, tables, spans, &call);
-  if (problem != nullptr) return ffi::Error::InvalidArgument(std::string("place_rows: ") + problem);
-  return error_of_peers("place_rows", cuda::place_rows(call, context.stream));
+  auto const* problem = begin_call(devices, shards, &call);
+  if (problem == nullptr) problem = read_call(operands, 0, results, tables, spans, &call);
+  return run_call("place_rows", problem, call, context.stream);
+}
+
+// The last result is int32[1].
+ffi::Error run_stored(backend::Context context, Operands operands, Results results, IntAttr devices,
+                      int64_t shards, IntAttr tables, IntAttr spans, IntAttr stored) {
+  cuda::PlaceRowsCall call{};
+  auto const others = count_stored(stored) + 1;
+  auto const* problem = begin_call(devices, shards, &call);
+  if (problem == nullptr) problem = read_call(operands, others, results, tables, spans, &call);
+  if (problem == nullptr) {
+    auto const index = operands.size() - kOthers - others;
+    problem = read_stored(operands, index, stored, &call);
+  }
+  if (problem == nullptr) problem = read_done(results, &call);
+  return run_call("place_stored_rows", problem, call, context.stream);
 }
 
 }  // namespace
@@ -141,6 +227,21 @@ XLA_FFI_Error* place_rows(XLA_FFI_CallFrame* frame) {
                                    .Attr<IntAttr>("tables")
                                    .Attr<IntAttr>("spans")
                                    .To(run, backend::kTraits)
+                                   .release();
+  return handler->Call(frame);
+}
+
+XLA_FFI_Error* place_stored_rows(XLA_FFI_CallFrame* frame) {
+  static auto* const handler = ffi::Ffi::Bind()
+                                   .Ctx<backend::Context>()
+                                   .RemainingArgs()
+                                   .RemainingRets()
+                                   .Attr<IntAttr>("devices")
+                                   .Attr<int64_t>("shards")
+                                   .Attr<IntAttr>("tables")
+                                   .Attr<IntAttr>("spans")
+                                   .Attr<IntAttr>("stored")
+                                   .To(run_stored, backend::kTraits)
                                    .release();
   return handler->Call(frame);
 }

@@ -17,6 +17,8 @@ Registration reduce_registration();
 Registration sum_rows_registration();
 #ifdef DYNEMB_CUDA
 Registration peer_sums_registration();
+Registration peer_lookup_registration();
+Registration peer_find_registration();
 #endif
 Registration gather_registration();
 Registration scatter_registration();

@@ -47,6 +47,8 @@ from jax_dynemb._src.ops.lineage import extended_numbers as extended_numbers
 from jax_dynemb._src.ops.lineage import is_shared as is_shared
 from jax_dynemb._src.ops.lineage import moment_places as moment_places
 from jax_dynemb._src.ops.lineage import new_run as new_run
+from jax_dynemb._src.ops.lookup import PeerRows as PeerRows
+from jax_dynemb._src.ops.lookup import after as after
 from jax_dynemb._src.ops.lookup import begin_prefetch as begin_prefetch
 from jax_dynemb._src.ops.lookup import find as find
 from jax_dynemb._src.ops.lookup import lookup as lookup
@@ -69,6 +71,8 @@ from jax_dynemb._src.ops.place_rows import Placed as Placed
 from jax_dynemb._src.ops.place_rows import PlacedIds as PlacedIds
 from jax_dynemb._src.ops.place_rows import PlacedTable as PlacedTable
 from jax_dynemb._src.ops.place_rows import Span as Span
+from jax_dynemb._src.ops.place_rows import StoredRows as StoredRows
+from jax_dynemb._src.ops.place_rows import StoredTable as StoredTable
 from jax_dynemb._src.ops.place_rows import place_rows as place_rows
 from jax_dynemb._src.ops.processes import texts_of_processes as texts_of_processes
 from jax_dynemb._src.ops.promote_beside import end_promotion as end_promotion

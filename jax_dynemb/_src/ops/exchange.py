@@ -41,31 +41,35 @@ def exchange(
     *,
     devices: tuple[int, ...],
     counted_by_sender: bool,
+    gathers: bool = False,
 ) -> list[jax.Array]:
     """Runs an all_to_all in which only live rows move, inside a shard_map.
 
     Bytes outside of live rows are whatever the memory holds.
 
     Args:
-      arrays: each of as many equal parts as there are shards.
+      arrays: each of as many equal parts as there are shards, or all of one part.
       pieces: what lies in the parts.
       rank: of this device among the shards.
       counters: how many rows this device has for each other one, or will get from it.
       devices: ids of GPUs, groups of shards side by side.
       counted_by_sender: whose counters count.
+      gathers: whether all devices get the same part; arrays become [shards, ...].
     """
     result: list[jax.Array] = []
-    sizes = [x.size * x.dtype.itemsize // counters.shape[1] for x in arrays]
+    shards = counters.shape[1]
+    parts, first = (1, (shards,)) if gathers else (shards, ())
+    sizes = [x.size * x.dtype.itemsize // parts for x in arrays]
     pieces = _fewer(pieces, sizes)
     for numbers in _calls(arrays, pieces):
         some = [arrays[n] for n in numbers]
         result += _ffi.call(
             "exchange",
-            [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in some],
+            [jax.ShapeDtypeStruct((*first, *x.shape), x.dtype) for x in some],
             [*some, rank, counters],
             {},
             devices=np.array(devices, np.int64),
-            shards=np.int64(counters.shape[1]),
+            shards=np.int64(shards),
             pieces=np.array(_renumbered(pieces, numbers), np.int64).reshape(-1),
             counted_by_sender=counted_by_sender,
         )

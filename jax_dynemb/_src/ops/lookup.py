@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int32
 
 from jax_dynemb._src.ffi import constants
 from jax_dynemb._src.ops.attributes import feature_attribute
@@ -39,6 +41,22 @@ from jax_dynemb._src.spec import TableSpec
 Others = Callable[[FeatureLayout], list[tuple[str, Any, int]]]
 
 
+class PeerRows(NamedTuple):
+    """Names GPUs of one host that get rows of a lookup.
+
+    Attributes:
+      devices: ids, groups of ``shards`` side by side.
+      shards: of a group; each gets one group of rows of each feature, see ``RowView``.
+      rank: of this device among them.
+      array: the number of the array whose rows they get.
+    """
+
+    devices: tuple[int, ...]
+    shards: int
+    rank: Int32[Array, ""]
+    array: int
+
+
 @dataclasses.dataclass(frozen=True)
 class _CallBatch:
     """Describes one call of several."""
@@ -63,7 +81,7 @@ class _CallBatch:
         """Whether the rows of the tables are packed, those of all or of none."""
         return any(table.row_format is not None for table in self.configs)
 
-    def start(self, op: str, **attributes: Any) -> Call:
+    def start(self, op: str, peers: PeerRows | None = None, **attributes: Any) -> Call:
         """The call, with its attributes."""
         rows = [
             feature_fields(layout, self.configs)
@@ -75,6 +93,9 @@ class _CallBatch:
         ]
         if self.shared is not None:
             self.shared.add_counts(rows)
+        if peers is not None:
+            op = f"peer_{op}"
+            attributes |= _peer_attributes(peers, self.views, rows)
         num_ids = [layout.num_ids for layout, _ in self.inputs]
         features = feature_attribute(rows)
         return Call(op, self.configs, num_ids, features=features, **attributes)
@@ -132,6 +153,7 @@ def lookup(
     scores: jax.Array,
     views: RowViews = (),
     arrays: RowBuffers | None = None,
+    peers: PeerRows | None = None,
 ) -> tuple[Outputs, dict[str, TableState], Stamps]:
     """Looks up, and inserts what is not there.
 
@@ -139,7 +161,8 @@ def lookup(
     feature gets "slots" int32[num_ids], and where it has them "rows" dtype[num_bags,
     dim], or the array that its view shares, and "scale" float32[num_bags]. Then come
     the new states by name, and the stamps. ``arrays`` are those that another call
-    writes too.
+    writes too. With ``peers``, where ``is_one_call`` and no table has a tier, the
+    array that they get rows of is what this device gets from all.
     """
     if any([table.tier is not None for table in tables]):
         return lookup_tiered(lookup, tables, states, inputs, scores, views)
@@ -149,12 +172,14 @@ def lookup(
     stamps: list[jax.Array] = []
     names: list[tuple[str, ...]] = []
     for batch in _batches(tables, inputs, views, arrays):
-        call, before = batch.start("lookup"), {**states, **new}
+        call, before = batch.start("lookup", peers), {**states, **new}
         if any([table.takes_given for table in batch.configs]):
             call.operand(rows_of(scores, batch.tables))
         call.result((len(batch.configs), WORDS), jnp.uint32)
         call.update(*call.arrays(before, OF_LOOKUP))
         batch.add_features(call, _of_lookup)
+        if peers is not None:
+            call.operand(peers.rank.reshape(1))
         results = call.run()
         stamps.append(next(results))
         names.append(tuple([table.name for table in batch.configs]))
@@ -171,11 +196,13 @@ def find(
     inputs: Inputs,
     views: RowViews = (),
     arrays: RowBuffers | None = None,
+    peers: PeerRows | None = None,
 ) -> tuple[Outputs, dict[str, TableState]]:
     """Looks up and changes nothing; the tables need not be donated.
 
     Each feature gets "rows" as in ``lookup``, "found" uint8[num_ids] and "slots"
-    int32[num_ids]. A program that also changes the returned states waits for the reads.
+    int32[num_ids]. ``peers`` get rows as there. A program that also changes the
+    returned states waits for the reads.
     """
     inputs = [
         (lay, dataclasses.replace(feature_input, uses=None))
@@ -192,9 +219,11 @@ def find(
             packed = packed_attribute(batch.configs)
             call = batch.start("find_packed", packed=packed)
         else:
-            call = batch.start("find")
+            call = batch.start("find", peers)
         call.read(*call.arrays(before, batch.read))
         batch.add_features(call, _of_find)
+        if peers is not None:
+            call.operand(peers.rank.reshape(1))
         batch.take_features(call.run(), _of_find, outputs)
         mine = [outputs[i] for i in batch.features]
         for output in mine:  # XLA removes it where the program does not use it
@@ -228,6 +257,19 @@ def begin_prefetch(
     used, new, slots = coming_slots(find, tables, states, inputs)
     after, moves, arrays = begin_promotion(used, new, slots, passed)
     return new | after, moves, arrays
+
+
+def _peer_attributes(
+    peers: PeerRows, views: RowViews, rows: Sequence[dict[str, int]]
+) -> dict[str, Any]:
+    """The attributes that name peers; ``rows`` number the arrays of a call."""
+    pairs = zip(views, rows, strict=True)
+    pushed = [r["array"] for view, r in pairs if view and view.array == peers.array]
+    return {
+        "devices": np.array(peers.devices, np.int64),
+        "shards": np.int64(peers.shards),
+        "pushed": np.int64(pushed[0] if pushed else -1),
+    }
 
 
 def _of_lookup(layout: FeatureLayout) -> list[tuple[str, Any, int]]:
@@ -267,6 +309,17 @@ def _after(state: TableState, slots: Sequence[jax.Array]) -> TableState:
     known = [each for each in slots if is_positive(each.size)]
     if not known:
         return state
-    nothing = (known[0].reshape(-1)[0] + 16) >> 31
-    counters = state.counters | nothing.astype(jnp.uint32)
-    return dataclasses.replace(state, counters=counters)
+    return dataclasses.replace(state, counters=after(state.counters, known[0]))
+
+
+def after(numbers: jax.Array, known: jax.Array | None) -> jax.Array:
+    """The same uint32 numbers, but not before others are known.
+
+    Args:
+      numbers: any.
+      known: int32, none below -16, such as slots; None: nothing is waited for.
+    """
+    if known is None:
+        return numbers
+    nothing = (known.reshape(-1)[0] + 16) >> 31
+    return numbers | nothing.astype(jnp.uint32)

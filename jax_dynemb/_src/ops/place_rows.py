@@ -30,6 +30,37 @@ class PlacedTable(NamedTuple):
     room: int
 
 
+class StoredTable(NamedTuple):
+    """Says where a table has the rows of the ids whose slots its owner has found.
+
+    Attributes:
+      array: the number of an array of tables.
+      first_place: of the table's slots, among those of all tables.
+      first_row: in the array.
+      rows: of the table.
+    """
+
+    array: int
+    first_place: int
+    first_row: int
+    rows: int
+
+
+class StoredRows(NamedTuple):
+    """Lets peers read rows out of the tables; what is sent has those without a slot.
+
+    Attributes:
+      arrays: of this device, those that tables have their rows in.
+      slots: of the ids that this device received as an owner, table by table. For each
+        shard a table has as many as there is room.
+      tables: where each one is.
+    """
+
+    arrays: Sequence[jax.Array]
+    slots: Int32[Array, " places"]
+    tables: Sequence[StoredTable]
+
+
 class Span(NamedTuple):
     """Describes a range of a batch's positions; their rows follow each other.
 
@@ -75,11 +106,17 @@ class Placed(NamedTuple):
     tables: Sequence[PlacedTable]
     spans: Sequence[Span]
 
-    def is_one_call(self, arrays: int) -> bool:
-        """Whether a call takes them all; ``arrays`` is how many a device has."""
+    def is_one_call(self, arrays: int, stored: int = 0) -> bool:
+        """Whether a call takes them all.
+
+        Args:
+          arrays: how many a device has of what it sends.
+          stored: and of those of tables.
+        """
         most = _ffi.constants()
         return (
             arrays <= most["most_placed_arrays"]
+            and stored <= most["most_stored_arrays"]
             and len(self.tables) <= most["most_placed_tables"]
             and len(self.spans) <= most["most_spans"]
         )
@@ -90,9 +127,10 @@ def place_rows(
     rank: Int32[Array, ""],
     ids: PlacedIds,
     placed: Placed,
+    stored: StoredRows | None = None,
     *,
     devices: tuple[int, ...],
-) -> list[jax.Array]:
+) -> tuple[list[jax.Array], jax.Array | None]:
     """Reads the row of each position from its owner, zeros where it has none.
 
     A row crosses the links about once, however many positions have it.
@@ -103,15 +141,28 @@ def place_rows(
       rank: of this device among the shards.
       ids: of the batch of this device.
       placed: where rows lie, and go.
+      stored: where those are that ``arrays`` do not have; None: they have all.
       devices: ids of GPUs, groups of shards side by side.
+
+    Returns:
+      The results. Then int32[1], known when all tables have been read, or None.
     """
-    return _ffi.call(
-        "place_rows",
-        list(placed.results),
-        [*arrays, rank, *ids],
+    attributes = {
+        "devices": np.array(devices, np.int64),
+        "shards": np.int64(ids.begin.shape[1]),
+        "tables": np.array(placed.tables, np.int64).reshape(-1),
+        "spans": np.array(placed.spans, np.int64).reshape(-1),
+    }
+    results = list(placed.results)
+    if stored is None:
+        sent = [*arrays, rank, *ids]
+        return _ffi.call("place_rows", results, sent, {}, **attributes), None
+    attributes["stored"] = np.array(stored.tables, np.int64).reshape(-1)
+    *rows, done = _ffi.call(
+        "place_stored_rows",
+        [*results, jax.ShapeDtypeStruct((1,), np.int32)],
+        [*arrays, *stored.arrays, stored.slots, rank, *ids],
         {},
-        devices=np.array(devices, np.int64),
-        shards=np.int64(ids.begin.shape[1]),
-        tables=np.array(placed.tables, np.int64).reshape(-1),
-        spans=np.array(placed.spans, np.int64).reshape(-1),
+        **attributes,
     )
+    return rows, done

@@ -10,7 +10,7 @@ before or cuts them after.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -20,12 +20,19 @@ from jaxtyping import Array, Int32
 
 from jax_dynemb._src.ops import (
     FeatureGradient,
+    FeatureInput,
+    FeatureLayout,
+    PeerRows,
     PeerSums,
     Piece,
     Placed,
     PlacedIds,
     RowView,
+    StoredRows,
+    TableState,
     exchange,
+    find,
+    lookup,
     place_rows,
     sum_rows,
 )
@@ -81,17 +88,32 @@ class Links:
             return self.exchange(arrays, pieces)
         return self._by_collectives(arrays)
 
+    def gather(self, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+        """Returns what each device has, [shards, ...] for an array [...]."""
+        if self.peers:
+            sizes = [x.size * x.dtype.itemsize for x in arrays]
+            pieces = [Piece(n, 0, size, size) for n, size in enumerate(sizes)]
+            return self.exchange(arrays, pieces, gathers=True)
+        return [
+            jax.lax.all_gather(x, self.axes, axis_index_groups=self._index_groups)
+            for x in arrays
+        ]
+
     def swap(self, parts: jax.Array) -> jax.Array:
         """Exchanges an array [shards, ...] by one collective."""
-        groups = None
-        if self.groups > 1:
-            devices = np.arange(self.groups * self.shards)
-            shape = (-1, self.groups) if self.apart else (self.groups, -1)
-            groups = devices.reshape(shape)
-            groups = (groups.T if self.apart else groups).tolist()
         return jax.lax.all_to_all(
-            parts, self.axes, 0, 0, tiled=True, axis_index_groups=groups
+            parts, self.axes, 0, 0, tiled=True, axis_index_groups=self._index_groups
         )
+
+    @property
+    def _index_groups(self) -> list[list[int]] | None:
+        """Lists the groups for a collective; None: there is one."""
+        if self.groups == 1:
+            return None
+        devices = np.arange(self.groups * self.shards)
+        if self.apart:
+            return devices.reshape(-1, self.groups).T.tolist()
+        return devices.reshape(self.groups, -1).tolist()
 
     def most(self, number: jax.Array) -> jax.Array:
         """Returns the largest of all devices' numbers, each by itself."""
@@ -111,8 +133,7 @@ class Links:
         A loop with a collective is no part of a CUDA graph. In each step the host would
         wait for the device there, to know whether there is another round.
         """
-        to_all = jnp.broadcast_to(number, (self.shards, *number.shape))
-        (result,) = self.all_to_all([to_all])
+        (result,) = self.gather([number])
         return result
 
     def exchange(
@@ -120,6 +141,8 @@ class Links:
         arrays: Sequence[jax.Array],
         pieces: Sequence[Piece],
         live: Live | None = None,
+        *,
+        gathers: bool = False,
     ) -> list[jax.Array]:
         """Exchanges live rows between GPUs that read each other's memory.
 
@@ -127,6 +150,7 @@ class Links:
           arrays: each of ``shards`` equal parts.
           pieces: where rows lie in a part.
           live: how many of them; None: all.
+          gathers: whether an array is one part instead, which all devices get.
         """
         counts = jnp.zeros((1, self.shards), jnp.int32) if live is None else live.counts
         return exchange(
@@ -136,13 +160,18 @@ class Links:
             counts,
             devices=self.peers,
             counted_by_sender=live is not None and live.by_sender,
+            gathers=gathers,
         )
 
     def place_rows(
-        self, arrays: Sequence[jax.Array], ids: PlacedIds, placed: Placed
-    ) -> list[jax.Array]:
+        self,
+        arrays: Sequence[jax.Array],
+        ids: PlacedIds,
+        placed: Placed,
+        stored: StoredRows | None = None,
+    ) -> tuple[list[jax.Array], jax.Array | None]:
         """Reads rows from GPUs that read each other's memory into their places."""
-        return place_rows(arrays, self.rank, ids, placed, devices=self.peers)
+        return place_rows(arrays, self.rank, ids, placed, stored, devices=self.peers)
 
     def sum_rows(
         self,
@@ -169,6 +198,41 @@ class Links:
         """
         peers = PeerSums(self.peers, self.shards, self.rank, order)
         return sum_rows(tables, groups, features, views, peers=peers)
+
+    def lookup(
+        self,
+        tables: Sequence[TableSpec],
+        states: Mapping[str, TableState],
+        inputs: Sequence[tuple[FeatureLayout, FeatureInput]],
+        scores: jax.Array,
+        views: Sequence[RowView],
+    ) -> tuple[list[dict[str, jax.Array]], dict[str, TableState]]:
+        """Looks up, and writes rows where GPUs that read each other's memory need them.
+
+        Args:
+          tables: which fit into one call, none with a tier.
+          states: of them.
+          inputs: ids; rows of each feature are those of all shards, equally many.
+          scores: see ``ops.lookup``.
+          views: where rows lie, in the only array.
+
+        Returns:
+          What ``ops.lookup`` does; the array has what this device gets from all.
+        """
+        peers = PeerRows(self.peers, self.shards, self.rank, views[0].array)
+        outputs, new, _ = lookup(tables, states, inputs, scores, views, peers=peers)
+        return outputs, new
+
+    def find(
+        self,
+        tables: Sequence[TableSpec],
+        states: Mapping[str, TableState],
+        inputs: Sequence[tuple[FeatureLayout, FeatureInput]],
+        views: Sequence[RowView],
+    ) -> tuple[list[dict[str, jax.Array]], dict[str, TableState]]:
+        """Looks up as ``lookup`` does, and inserts nothing."""
+        peers = PeerRows(self.peers, self.shards, self.rank, views[0].array)
+        return find(tables, states, inputs, views, peers=peers)
 
     def _by_collectives(self, arrays: Sequence[jax.Array]) -> list[jax.Array]:
         """Exchanges [shards, places, ...] arrays by one all_to_all per dtype."""

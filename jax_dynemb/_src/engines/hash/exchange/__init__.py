@@ -2,8 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges ids, rows, sums of bags and gradients between the devices of a mesh."""
 
+from jax_dynemb._src.engines.hash.exchange.arrived_rows import Owned as Owned
 from jax_dynemb._src.engines.hash.exchange.arrived_rows import (
     exchange_rows as exchange_rows,
+)
+from jax_dynemb._src.engines.hash.exchange.arrived_rows import (
+    pooling_of_rows as pooling_of_rows,
 )
 from jax_dynemb._src.engines.hash.exchange.arrived_rows import rows_here as rows_here
 from jax_dynemb._src.engines.hash.exchange.buffers import BufferField as BufferField
@@ -43,19 +47,28 @@ from jax_dynemb._src.engines.hash.exchange.pooled_batch import (
     PooledFeature as PooledFeature,
 )
 from jax_dynemb._src.engines.hash.exchange.pooled_batch import (
+    links_of_sums as links_of_sums,
+)
+from jax_dynemb._src.engines.hash.exchange.pooled_batch import (
     make_pooled_batch as make_pooled_batch,
 )
 from jax_dynemb._src.engines.hash.exchange.pooled_exchange import (
     end_to_end as end_to_end,
 )
 from jax_dynemb._src.engines.hash.exchange.pooled_exchange import (
+    exchange_gradients as exchange_gradients,
+)
+from jax_dynemb._src.engines.hash.exchange.pooled_exchange import (
+    find_sums as find_sums,
+)
+from jax_dynemb._src.engines.hash.exchange.pooled_exchange import (
     found_parts as found_parts,
 )
 from jax_dynemb._src.engines.hash.exchange.pooled_exchange import (
-    gradient_parts as gradient_parts,
+    local_found_flags as local_found_flags,
 )
 from jax_dynemb._src.engines.hash.exchange.pooled_exchange import (
-    local_found_flags as local_found_flags,
+    lookup_sums as lookup_sums,
 )
 from jax_dynemb._src.engines.hash.exchange.pooled_exchange import (
     owner_gradients as owner_gradients,

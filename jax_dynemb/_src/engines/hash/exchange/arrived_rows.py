@@ -5,11 +5,14 @@
 Usually rows arrive in a buffer, each once, and are copied from there to every id that
 has them. GPUs that read each other's memory read each row from its owner and write it
 to its places at once, where those are known: the buffer and the second copy are saved.
+Wide ones are read out of the owners' tables (``stored_rows.py``).
 """
 
 from __future__ import annotations
 
+import types
 from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,34 +26,85 @@ from jax_dynemb._src.engines.hash.exchange.places import (
     live_rows,
 )
 from jax_dynemb._src.engines.hash.exchange.route import Route
-from jax_dynemb._src.ops import Placed, PlacedIds, PlacedTable, Span, sum_bags
+from jax_dynemb._src.engines.hash.exchange.stored_rows import (
+    stored_rows,
+    tables_in_place,
+)
+from jax_dynemb._src.ops import (
+    Placed,
+    PlacedIds,
+    PlacedTable,
+    Span,
+    StoredRows,
+    TableState,
+    sum_bags,
+)
 
 # Of the rows of a feature's bags. XLA adds rows up several times faster where they lie
 # side by side than where it reads them out of a buffer, but it needs room for them.
 _MOST_BAG_BYTES = 1 << 30
 
 
+class Owned(NamedTuple):
+    """Holds what an owner found in a round.
+
+    Attributes:
+      rows: by piece of the wire, the array that its rows lie in.
+      slots: of the ids that it received, table by table; None if it has rows of other
+        owners, all of which lie in ``rows``.
+      states: after the lookup.
+    """
+
+    rows: Sequence[jax.Array]
+    slots: jax.Array | None = None
+    states: Mapping[str, TableState] = types.MappingProxyType({})
+
+
+class Arrived(NamedTuple):
+    """Holds what a device gets in a round.
+
+    Attributes:
+      sums: by run of features, rows or their sums.
+      others: of the pieces behind the tables, such as sums of bags, the arrays in which
+        they have arrived.
+      read: int32[1], known when peers have read the tables; None if they read none.
+    """
+
+    sums: list[jax.Array]
+    others: list[jax.Array]
+    read: jax.Array | None
+
+
+def pooling_of_rows(batch: DeviceBatch, wire: ExchangeBuffers) -> list[str]:
+    """Says of each table which rows an owner writes: of all ids, or without a slot."""
+    return [
+        "unstored" if is_stored else "none"
+        for is_stored in _tables_in_place(batch, wire)
+    ]
+
+
+def _tables_in_place(batch: DeviceBatch, wire: ExchangeBuffers) -> list[bool]:
+    arrays = len({view.array for view in wire.views})
+    return tables_in_place(batch, *_placed_runs(batch, wire), arrays)
+
+
 def exchange_rows(
     batch: DeviceBatch,
     wire: ExchangeBuffers,
-    owned: Sequence[jax.Array],
+    owned: Owned,
     id_route: Route,
     round_range: RoundRange,
     before: Sequence[jax.Array] | None = None,
-) -> tuple[list[jax.Array], list[jax.Array]]:
+) -> Arrived:
     """Exchanges the rows of one round and adds them to what came before.
 
     Args:
       batch: the features.
       wire: how rows lie in the arrays of owners.
-      owned: by piece of the wire, the array that its rows lie in.
+      owned: what this device has for others.
       id_route: of the ids.
       round_range: those that travel.
       before: sums of earlier rounds, by run.
-
-    Returns:
-      By run of features, rows or their sums. Then of the pieces behind the tables, such
-      as sums of bags, the arrays in which they have arrived.
     """
     placed, how = _placed_runs(batch, wire)
     owners = {
@@ -60,15 +114,18 @@ def exchange_rows(
     arrived: list[jax.Array] = []
     if owners or others:
         moved = sorted({*owners, *others})
-        arrived = wire.exchange(owned, live_rows(round_range), moved)
-    rows = _read(batch, wire, arrived, id_route, round_range, placed)
+        arrived = wire.exchange(owned.rows, live_rows(round_range), moved)
+    rows, read = _read(batch, wire, arrived, id_route, round_range, placed), None
     if how is not None:
-        own = _place(wire, owned, id_route, round_range, how)
+        stored, in_place = None, _tables_in_place(batch, wire)
+        if owned.slots is not None and any(in_place):
+            stored = stored_rows(batch, in_place, owned.states, owned.slots)
+        own, read = _place(wire, owned.rows, id_route, round_range, how, stored)
         rows |= dict(zip(placed, own, strict=True))
     sums = [_pooled(batch, run, rows[r]) for r, run in enumerate(batch.runs)]
     if before is not None:
         sums = [old + new for old, new in zip(before, sums, strict=True)]
-    return sums, [arrived[n] for n in others]
+    return Arrived(sums, [arrived[n] for n in others], read)
 
 
 def rows_here(
@@ -124,14 +181,15 @@ def _place(
     id_route: Route,
     round_range: RoundRange,
     placed: Placed,
-) -> list[jax.Array]:
+    stored: StoredRows | None,
+) -> tuple[list[jax.Array], jax.Array | None]:
     """Reads the row of each id from its owner."""
     assert id_route.order is not None
     order, number = id_route.order, id_route.unique_of
     ids = PlacedIds(order, number, round_range.begin, round_range.end)
     whole = {view.array: x for view, x in zip(wire.views, owned, strict=True)}
     arrays = [whole[n] for n in sorted(whole)]
-    return wire.links.place_rows(arrays, ids, placed)
+    return wire.links.place_rows(arrays, ids, placed, stored)
 
 
 def _is_placed(batch: DeviceBatch, run: Run) -> bool:

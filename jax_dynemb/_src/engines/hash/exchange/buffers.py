@@ -141,6 +141,28 @@ class ExchangeBuffers:
             arrived = {n: self._all_to_all(x) for n, x in whole.items()}
         return [arrived[p.array] for p in views]
 
+    def gather(
+        self, rows: Sequence[jax.Array]
+    ) -> tuple[list[jax.Array], list[RowView]]:
+        """Sends rows to all devices, those of a piece from an array of their own.
+
+        Args:
+          rows: of each piece, [rows, dim].
+
+        Returns:
+          Of each piece, the array with those of all devices, and where they lie in it.
+        """
+        flat, views = [], []
+        for n, (x, piece, view) in enumerate(
+            zip(rows, self.pieces, self.views, strict=True)
+        ):
+            own = x.astype(piece.dtype).reshape(-1)
+            flat.append(jnp.pad(own, (0, piece.size - own.shape[0])))
+            size = self.shards * piece.size
+            where = {"array": n, "size": size, "offset": 0, "stride": piece.size}
+            views.append(dataclasses.replace(view, **where))
+        return [x.reshape(-1) for x in self.links.gather(flat)], views
+
     def _all_to_all(self, array: jax.Array) -> jax.Array:
         return self.links.swap(array.reshape(self.shards, -1)).reshape(-1)
 
@@ -169,28 +191,17 @@ class ExchangeBuffers:
         arrived = self.links.exchange([whole[n] for n in numbers], pieces, live)
         return dict(zip(numbers, arrived, strict=True))
 
-    def filled(
-        self, arrays: Mapping[int, jax.Array], parts: Mapping[int, jax.Array]
-    ) -> list[jax.Array]:
-        """Returns the array of each piece, with what kernels have not written.
+    def filled(self, parts: Sequence[jax.Array]) -> list[jax.Array]:
+        """Joins what no kernel has written; returns the array of each piece.
 
         Args:
-          arrays: by number, those that kernels have written pieces of.
-          parts: by number of the piece, [shards, rows, dim].
+          parts: of each piece, [shards, rows, dim].
         """
-        views, arrays = self.views, dict(arrays)
-        for number in {p.array for p in views} - arrays.keys():
-            arrays[number] = self._joined(number, parts)
-            parts = {n: x for n, x in parts.items() if views[n].array != number}
-        for n, part in parts.items():
-            where = views[n]
-            whole = arrays[where.array].reshape(self.shards, -1)
-            flat = part.reshape(self.shards, -1).astype(where.dtype)
-            whole = jax.lax.dynamic_update_slice(whole, flat, (0, where.offset))
-            arrays[where.array] = whole.reshape(-1)
-        return [arrays[p.array] for p in views]
+        numbers = dict.fromkeys(view.array for view in self.views)
+        arrays = {number: self._joined(number, parts) for number in numbers}
+        return [arrays[view.array] for view in self.views]
 
-    def _joined(self, number: int, parts: Mapping[int, jax.Array]) -> jax.Array:
+    def _joined(self, number: int, parts: Sequence[jax.Array]) -> jax.Array:
         flat = []
         for n, (piece, where) in enumerate(zip(self.pieces, self.views, strict=True)):
             # XLA of jaxlib 0.11.2 crashes on a CPU where an array of size 0 is joined.
@@ -202,9 +213,15 @@ class ExchangeBuffers:
             return jnp.zeros(0, dtype)
         return jnp.concatenate(flat, axis=1).reshape(-1)
 
-    def part(self, n: int, array: jax.Array) -> jax.Array:
-        """Returns the rows of a piece, [shards, rows, dim]."""
-        piece, where = self.pieces[n], self.views[n]
+    def part(self, n: int, array: jax.Array, view: RowView | None = None) -> jax.Array:
+        """Returns the rows of a piece, [shards, rows, dim].
+
+        Args:
+          n: its number.
+          array: that it has arrived in.
+          view: where it lies there, if not as in what was exchanged.
+        """
+        piece, where = self.pieces[n], view or self.views[n]
         end = where.offset + piece.rows * piece.dim
         part = array.reshape(self.shards, -1)[:, where.offset : end]
         return part.reshape(self.shards, piece.rows, piece.dim)

@@ -19,7 +19,7 @@ import jax
 from jax_dynemb._src.engines.hash.exchange.buffers import BufferField, ExchangeBuffers
 from jax_dynemb._src.engines.hash.layouts import Placement, Stack
 from jax_dynemb._src.engines.hash.links import Links
-from jax_dynemb._src.ops import FeatureInput, FeatureLayout
+from jax_dynemb._src.ops import FeatureInput, FeatureLayout, is_one_call
 from jax_dynemb._src.spec import TableSpec
 
 
@@ -106,6 +106,18 @@ class PooledBatch:
         """Counts the devices."""
         return self.links.shards
 
+    @property
+    def is_pushed(self) -> bool:
+        """Whether a lookup writes sums to the devices that need them."""
+        if not self.links.peers or not self.features:
+            return False
+        has_sums = all(each.bags > 0 for each in self.features)
+        return has_sums and _is_pushable(self.features)
+
+    def empty(self) -> PooledBatch:
+        """Returns the same without features."""
+        return dataclasses.replace(self, features=[])
+
     def wire(self) -> ExchangeBuffers:
         """Describes the arrays in which sums, or gradients, travel alone."""
         return ExchangeBuffers(tuple(self.rows()), self.links)
@@ -124,7 +136,7 @@ class PooledBatch:
           parts: of each feature, [shards, bags, dim].
         """
         wire = self.wire()
-        return wire.exchange(wire.filled({}, dict(enumerate(parts))))
+        return wire.exchange(wire.filled(parts))
 
     @property
     def tables(self) -> list[TableSpec]:
@@ -164,4 +176,26 @@ def make_pooled_batch(
         for feature in pooled_features_of(placement.stack(table.name), table, layouts)
     ]
     dtype = placement.exchange_dtype or "float32"
-    return PooledBatch(features, inputs, dtype, placement.links_of_sums)
+    links = links_of_sums(placement, placement.links, features)
+    return PooledBatch(features, inputs, dtype, links)
+
+
+def links_of_sums(
+    placement: Placement, links: Links, features: Sequence[PooledFeature]
+) -> Links:
+    """Chooses what moves the sums of features.
+
+    Peers that copy move no fewer bytes than XLA's collectives do, which overlap with
+    kernels (docs/decisions/peers.md). Where a lookup writes sums to peers, no copy
+    follows, and the links work under it.
+    """
+    if placement.exchange_transport == "peers" or _is_pushable(features):
+        return links
+    return dataclasses.replace(links, peers=())
+
+
+def _is_pushable(features: Sequence[PooledFeature]) -> bool:
+    """Whether one call looks them up, which can write sums to other devices."""
+    tables = list({f.table.name: f.table for f in features}.values())
+    is_whole = all(t.tier is None and t.row_format is None for t in tables)
+    return is_whole and is_one_call(tables, [f.table.name for f in features])

@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb._src import ops
 from jax_dynemb._src.engines.hash.exchange.device_batch import Input, mean_scale
 from jax_dynemb._src.engines.hash.exchange.pooled_batch import (
     PooledBatch,
@@ -22,6 +24,7 @@ from jax_dynemb._src.ops import (
     FeatureLayout,
     FeatureResidual,
     RowView,
+    TableState,
     as_words,
     hash_words,
     is_padding,
@@ -162,6 +165,58 @@ def end_to_end(
     return jnp.where(position < ends[-1], place, size)
 
 
+class PooledSums(NamedTuple):
+    """Holds what an owner has found, and the sums that this device gets.
+
+    Attributes:
+      found: of each feature as an owner, see ``ops.lookup`` and ``ops.find``.
+      sums: of each feature, the array that has arrived from all owners.
+      states: of this device.
+    """
+
+    found: list[dict[str, jax.Array]]
+    sums: list[jax.Array]
+    states: dict[str, TableState]
+
+
+def lookup_sums(
+    bags: PooledBatch,
+    states: Mapping[str, TableState],
+    inputs: Sequence[Input],
+    scores: jax.Array,
+) -> PooledSums:
+    """Looks up as an owner, inserts unseen ids, and exchanges the sums.
+
+    Args:
+      bags: what was sent to this owner.
+      states: of this device.
+      inputs: see ``owner_inputs``.
+      scores: of ``bags.tables``, one after the other.
+    """
+    asked = bags.tables, states, inputs, scores, bags.wire().views
+    if bags.is_pushed:
+        return _arrived_sums(bags, *bags.links.lookup(*asked))
+    found, new, _ = ops.lookup(*asked)
+    return _arrived_sums(bags, found, new)
+
+
+def find_sums(
+    bags: PooledBatch, states: Mapping[str, TableState], inputs: Sequence[Input]
+) -> PooledSums:
+    """Looks up as ``lookup_sums`` does, and inserts nothing."""
+    find = bags.links.find if bags.is_pushed else ops.find
+    found, new = find(bags.tables, states, inputs, bags.wire().views)
+    return _arrived_sums(bags, found, new)
+
+
+def _arrived_sums(
+    bags: PooledBatch, found: list[dict[str, jax.Array]], states: dict[str, TableState]
+) -> PooledSums:
+    rows = [each["rows"] for each in found]
+    sums = rows if bags.is_pushed else bags.wire().exchange(rows)
+    return PooledSums(found, sums, states)
+
+
 def owner_residuals(
     inputs: Sequence[Input], slots: Sequence[jax.Array]
 ) -> list[FeatureResidual]:
@@ -243,11 +298,29 @@ def local_found_flags(
     return result
 
 
-def gradient_parts(
+def exchange_gradients(
     bags: PooledBatch, features: Sequence[FeatureGradient]
+) -> tuple[list[jax.Array], list[RowView]]:
+    """Sends the gradient of each bag to every owner of its table.
+
+    Returns:
+      Of each feature of ``bags``, the array in which those of all devices have arrived,
+      and where they lie in it.
+    """
+    wire = bags.wire()
+    by_name = {f.layout.feature: _scaled(f) for f in features}
+    has_blocks = any(len(feature.layouts) > 1 for feature in bags.features)
+    if has_blocks or not bags.links.peers:  # one collective is faster than many
+        return bags.exchange(_gradient_parts(bags, by_name)), wire.views
+    # All devices own all tables, so nothing is packed: each array goes to all.
+    owned = [feature.live[0].feature for feature in bags.features]
+    return wire.gather([by_name[name] for name in owned])
+
+
+def _gradient_parts(
+    bags: PooledBatch, by_name: Mapping[str, jax.Array]
 ) -> list[jax.Array]:
-    """Packs gradients, [shards, bags, dim]: each bag's to every owner."""
-    by_name = {f.layout.feature: f for f in features}
+    """Packs gradients, [shards, bags, dim]: each bag's to the owners of its table."""
     parts = []
     for feature in bags.features:
         shape = (feature.bags, feature.table.dim)
@@ -255,7 +328,7 @@ def gradient_parts(
         for layout in feature.layouts:
             gradient = jnp.zeros((0, shape[1]), bags.dtype)
             if layout is not None:
-                gradient = _scaled(by_name[layout.feature]).astype(bags.dtype)
+                gradient = by_name[layout.feature].astype(bags.dtype)
             missing = shape[0] - gradient.shape[0]
             by_block.append(jnp.pad(gradient, ((0, missing), (0, 0))))
         parts.append(_to_owners(feature, by_block))

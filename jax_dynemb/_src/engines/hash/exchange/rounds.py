@@ -191,6 +191,7 @@ def inputs_of_ids(
     tables: Sequence[TableSpec],
     ids: jax.Array,
     uses: Mapping[int, jax.Array] | None = None,
+    pooling: Sequence[str] | None = None,
 ) -> list[Input]:
     """Returns the inputs of an owner.
 
@@ -199,10 +200,13 @@ def inputs_of_ids(
       tables: those of the ids.
       ids: that it received, one table after the other.
       uses: by number of the table, how many ids of a device each one is.
+      pooling: of each table, see ``pooling_of_rows``; None: all rows are written.
     """
     inputs = []
     for n, (t, x) in enumerate(zip(tables, exchange.cut(ids), strict=True)):
         counts = None if uses is None else uses.get(n)
         feature_input = FeatureInput(x, None, None, uses=counts, shared=ids)
-        inputs.append((one_row_each(t.name, t.name, x.shape[0]), feature_input))
+        written = "none" if pooling is None else pooling[n]
+        layout = one_row_each(t.name, t.name, x.shape[0], written)
+        inputs.append((layout, feature_input))
     return inputs

@@ -104,17 +104,6 @@ class MeshAxes(ByName):
         return Links(self.axes, self.shards, self.peers.ids)
 
     @property
-    def links_of_sums(self) -> Links:
-        """Describes the links for sums of bags that travel alone.
-
-        All of them mean something, so peers move no fewer bytes, and XLA's collectives
-        overlap with kernels (docs/decisions/peers.md).
-        """
-        if self.exchange_transport == "peers":
-            return self.links
-        return Links(self.axes, self.shards)
-
-    @property
     def devices(self) -> int:
         """Counts the devices of the mesh, replicas included."""
         return 1 if self.mesh is None else self.mesh.size

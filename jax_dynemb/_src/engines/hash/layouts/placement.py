@@ -15,8 +15,9 @@ from jax.sharding import Mesh
 from jax_dynemb._src.config import TableConfig
 from jax_dynemb._src.engines.hash.layouts.batch import MeshBatch
 from jax_dynemb._src.engines.hash.layouts.blocks import in_shared_arrays
+from jax_dynemb._src.engines.hash.layouts.hosts import Hosts
 from jax_dynemb._src.engines.hash.layouts.mesh_host import MeshHost
-from jax_dynemb._src.engines.hash.layouts.peers import TRANSPORTS
+from jax_dynemb._src.engines.hash.layouts.peers import TRANSPORTS, Peers
 from jax_dynemb._src.engines.hash.layouts.stacks import make_stacks, same_stacks
 from jax_dynemb._src.engines.score_inputs import ScoreInputs
 from jax_dynemb._src.optim.interface import check_columns
@@ -135,18 +136,18 @@ def make_placement(
         exchange_transport,
         devices_per_host=devices_per_host,
     )
+    peers = placement.peers  # processes agree on them here, as a traced step cannot
     if exchange_factor is None:
-        factor = _usual_factor(placement)
+        factor = _usual_factor(peers, placement.hosts)
         placement = dataclasses.replace(placement, exchange_factor=factor)
     return placement
 
 
-def _usual_factor(placement: Placement) -> float:
+def _usual_factor(peers: Peers, hosts: Hosts) -> float:
     """Returns room for the ids of a power law that is as steep as users' are."""
-    if placement.peers.ids:
+    if peers.ids:
         return FACTOR_OF_PEERS
-    devices = placement.hosts.devices
-    return FACTOR_OF_COLLECTIVES * devices ** (_GROWTH_OF_DISTINCT - 1)
+    return FACTOR_OF_COLLECTIVES * hosts.devices ** (_GROWTH_OF_DISTINCT - 1)
 
 
 def _is_count(number: Any) -> bool:

@@ -141,16 +141,13 @@ def _gradients(
     ]
     ordered = [f for f, _ in known]
     skips = {table.name for table in tables if table.nonfinite == "skip"}
-    parts = {
-        n: _columns(placement, f, f.layout.table in skips)
-        for n, f in enumerate(ordered)
-    }
+    parts = [_columns(placement, f, f.layout.table in skips) for f in ordered]
     pieces = [
         BufferField(f.layout.table, part.shape[1], part.shape[2], part.dtype.name)
-        for f, part in zip(ordered, parts.values(), strict=True)
+        for f, part in zip(ordered, parts, strict=True)
     ]
     wire = ExchangeBuffers(tuple(pieces), placement.links)
-    columns = wire.exchange(wire.filled({}, parts))
+    columns = wire.exchange(wire.filled(parts))
     result = []
     for n, (f, (ids, slots)) in enumerate(known):
         feature_input = FeatureInput(f.ids, f.offsets, f.weights)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from jax_dynemb._src.engines.hash.exchange import (
     Input,
+    Owned,
     exchange_rows,
     finalize_pooling,
     rows_here,
@@ -178,17 +179,16 @@ def _outputs(host: HostBatch, gathered: GatheredIds, rows: ByFeature) -> Outputs
       rows: of gateways, by feature that stands for its table.
     """
     exchange, wire, fits = host.exchange, host.wire(), gathered.fits[0]
-    shapes = [
-        (exchange.shards, room, table.dim)
-        for room, table in zip(exchange.capacities, exchange.tables, strict=True)
-    ]
-    parts = {
-        n: rows[feature].reshape(shapes[n])
-        for n, (_, feature) in enumerate(host.standing)
-    }
-    owned = wire.filled({}, parts)
+    pieces = zip(exchange.capacities, exchange.tables, host.standing, strict=True)
+    owned = wire.filled(
+        [
+            rows[feature].reshape(exchange.shards, room, table.dim)
+            for room, table, (_, feature) in pieces
+        ]
+    )
     sent = host.sent_range(gathered.route, fits)
-    sums, _ = exchange_rows(host.batch, wire, owned, gathered.route, sent)
+    there = Owned(owned)
+    sums = exchange_rows(host.batch, wire, there, gathered.route, sent).sums
     if not exchange.always_fit:
         places = host.own_places(gathered.route, fits)
         own = rows_here(host.batch, wire, owned, places)

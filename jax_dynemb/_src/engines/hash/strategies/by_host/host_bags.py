@@ -16,14 +16,16 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb._src import ops
 from jax_dynemb._src.engines.hash.exchange import (
     Input,
     PooledBatch,
     PooledFeature,
+    exchange_gradients,
+    find_sums,
     found_parts,
-    gradient_parts,
+    links_of_sums,
     local_found_flags,
+    lookup_sums,
     owner_gradients,
     owner_inputs,
     owner_residuals,
@@ -92,9 +94,7 @@ class HostBags:
             )
             for feature in outer
         ]
-        links = placement.host_links
-        if placement.exchange_transport != "peers":  # see Placement.links_of_sums
-            links = dataclasses.replace(links, peers=())
+        links = links_of_sums(placement, placement.host_links, inner)
         host = jax.lax.axis_index(placement.axes) // devices
         # Numbers are rounded once, between hosts.
         return cls(across, PooledBatch(inner, {}, "float32", links, host * devices))
@@ -128,21 +128,21 @@ class HostBags:
           Rows and the factors of a mean, by feature. Then by table what its owner has
           pooled, and the states that changed.
         """
-        inputs, wire = owner_inputs(self.within, sent), self.within.wire()
-        owned, new, _ = ops.lookup(self.tables, states, inputs, scores, wire.views)
+        inputs = owner_inputs(self.within, sent)
+        found, sums, new = lookup_sums(self.within, states, inputs, scores)
         kept: dict[str, list[FeatureResidual]] = {}
-        for one in owner_residuals(inputs, [each["slots"] for each in owned]):
+        for one in owner_residuals(inputs, [each["slots"] for each in found]):
             kept.setdefault(one.layout.table, []).append(one)
-        return self._outputs([each["rows"] for each in owned]), kept, new
+        return self._outputs(sums), kept, new
 
     def find(
         self, states: States
     ) -> tuple[ByFeature, ByFeature, dict[str, TableState]]:
         """Looks up without insertion; returns rows, found and states."""
         within, across = self.arrive(), self.across
-        inputs, wire = owner_inputs(within, _to_owners(within)), within.wire()
-        owned, new = ops.find(self.tables, states, inputs, wire.views)
-        outputs = self._outputs([each["rows"] for each in owned])
+        inputs = owner_inputs(within, _to_owners(within))
+        owned, sums, new = find_sums(within, states, inputs)
+        outputs = self._outputs(sums)
         rows = {name: row for name, (row, _) in outputs.items()}
         parts = found_parts(within, inputs, [each["found"] for each in owned])
         here = local_found_flags(within, within.links.all_to_all(parts))
@@ -152,14 +152,14 @@ class HostBags:
         found = local_found_flags(across, across.links.all_to_all(parts))
         return rows, found, new
 
-    def _outputs(self, owned: Sequence[jax.Array]) -> Outputs:
-        """Adds up the sums of owners, then those of hosts."""
+    def _outputs(self, sums: Sequence[jax.Array]) -> Outputs:
+        """Adds up the sums of owners, which have arrived, then those of hosts."""
         within, across = self.within, self.across
         wire = within.wire()
-        arrived = [wire.part(n, x) for n, x in enumerate(wire.exchange(owned))]
-        sums = pooled_outputs(within, arrived)
+        of_owners = [wire.part(n, x) for n, x in enumerate(sums)]
+        of_hosts = pooled_outputs(within, of_owners)
         parts = [
-            sums[feature.live[0].feature][0].reshape(
+            of_hosts[feature.live[0].feature][0].reshape(
                 feature.shards, feature.bags, feature.table.dim
             )
             for feature in across.features
@@ -179,25 +179,24 @@ class HostBags:
           kept: what ``lookup`` returned.
         """
         across, within = self.across, self.within
-        wire, arrived = across.wire(), across.exchange(gradient_parts(across, features))
+        wire, arrived = across.wire(), exchange_gradients(across, features)
         gradients = [
             # Only the owners know ids and slots, and gradients travel without them.
             FeatureGradient(
                 layout=feature.owner_layout(),
-                gradients=wire.part(n, each).reshape(-1, feature.table.dim),
+                gradients=wire.part(n, each, view).reshape(-1, feature.table.dim),
                 ids=jnp.zeros((0, 2), jnp.uint32),
                 slots=jnp.zeros(0, jnp.int32),
                 offsets=None,
                 weights=None,
                 scale=None,
             )
-            for n, (feature, each) in enumerate(
-                zip(across.features, arrived, strict=True)
+            for n, (feature, each, view) in enumerate(
+                zip(across.features, *arrived, strict=True)
             )
         ]
-        arrived = within.exchange(gradient_parts(within, gradients))
         owned = [one for t in within.tables for one in kept[t.name]]
-        return owner_gradients(owned, arrived, within.wire().views)
+        return owner_gradients(owned, *exchange_gradients(within, gradients))
 
 
 def _to_owners(bags: PooledBatch) -> list[jax.Array]:

@@ -13,11 +13,13 @@ import jax.numpy as jnp
 from jax_dynemb._src import ops
 from jax_dynemb._src.engines.hash.exchange import (
     DeviceBatch,
+    Owned,
     PooledBatch,
     RoundRange,
     Route,
     exchange_rows,
     finalize_pooling,
+    find_sums,
     found_parts,
     further_rounds,
     inputs_of_ids,
@@ -28,12 +30,14 @@ from jax_dynemb._src.engines.hash.exchange import (
     parts_to_owners,
     places_of,
     pooled_outputs,
+    pooling_of_rows,
     route_of,
     send_first,
     send_ids,
     wire_of,
 )
-from jax_dynemb._src.ops import TableState, slots_of_all
+from jax_dynemb._src.ops import TableState, after, slots_of_all
+from jax_dynemb._src.spec import TableSpec
 
 States = Mapping[str, TableState]
 ByFeature = dict[str, jax.Array]
@@ -49,6 +53,7 @@ class _Answers:
       sums: by feature whose sums travel, the rows.
       found: of these, uint8[ids].
       states: the states.
+      read: int32[1], see ``Arrived``.
     """
 
     total: list[jax.Array]
@@ -56,6 +61,7 @@ class _Answers:
     sums: ByFeature
     found: ByFeature
     states: dict[str, TableState]
+    read: jax.Array | None
 
 
 def find(
@@ -73,6 +79,10 @@ def find(
     """
     if batch is None:
         return _sums_alone(bags, states)
+    if bags.is_pushed:
+        sums, found_in_bags, states = _sums_alone(bags, states)
+        rows, found, states = find(batch, bags.empty(), states)
+        return rows | sums, found | found_in_bags, states
     exchange = batch.exchange
     id_route = route_of(batch)
     sent = send_first(batch, id_route, others=parts_to_owners(bags))
@@ -80,7 +90,7 @@ def find(
     carry = None, flags, states
     ids, _ = kept_if(sent.fits, exchange, sent.ids, sent.uses)
     first = _round(batch, bags, id_route, sent.round_range, ids, sent.others, *carry)
-    no_bags = dataclasses.replace(bags, features=[])
+    no_bags = bags.empty()
 
     def one(round_range: RoundRange, carry: tuple) -> tuple:
         ids = send_ids(exchange, id_route, batch.ids, round_range)
@@ -92,17 +102,30 @@ def find(
     names = [layout.feature for layout, _ in batch.inputs]
     rows = [row for row, _ in finalize_pooling(batch, total)]
     rows = dict(zip(names, rows, strict=True)) | first.sums
+    new = _after(new, exchange.tables, first.read)
     return rows, batch.by_feature(flags) | first.found, new
+
+
+def _after(
+    states: dict[str, TableState], tables: Sequence[TableSpec], read: jax.Array | None
+) -> dict[str, TableState]:
+    """The same states, but not before peers have read the tables."""
+    if read is None:
+        return states
+    new = dict(states)
+    for name in {table.state_name for table in tables}:
+        counters = after(states[name].counters, read)
+        new[name] = dataclasses.replace(states[name], counters=counters)
+    return new
 
 
 def _sums_alone(
     bags: PooledBatch, states: States
 ) -> tuple[ByFeature, ByFeature, dict[str, TableState]]:
-    """Finds features whose sums travel, where there are no others."""
+    """Finds features whose sums travel, by a call without others."""
     inputs = owner_inputs(bags, bags.links.all_to_all(parts_to_owners(bags)))
+    owned, sums, new = find_sums(bags, states, inputs)
     wire = bags.wire()
-    owned, new = ops.find(bags.tables, states, inputs, wire.views)
-    sums = wire.exchange([o["rows"] for o in owned])
     flags = bags.links.all_to_all(found_parts(bags, inputs, _found(owned)))
     rows = pooled_outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
     found = local_found_flags(bags, flags)
@@ -123,15 +146,21 @@ def _round(
     exchange, tables = batch.exchange, batch.exchange.tables
     inputs, count = owner_inputs(bags, arrived), len(tables)
     wire = wire_of(exchange, [*exchange.rows(), *bags.rows()])
+    pooling = pooling_of_rows(batch, wire)
+    asked = inputs_of_ids(exchange, tables, ids, pooling=pooling)
     owned, new = ops.find(
         [*on_the_wire(batch, tables), *bags.tables],
         states,
-        [*inputs_of_ids(exchange, tables, ids), *inputs],
+        [*asked, *inputs],
         wire.views,
     )
-    rows = [o["rows"] for o in owned]
-    total, arrived = exchange_rows(batch, wire, rows, id_route, round_range, total)
-    found = (slots_of_all(owned[:count]) >= 0).astype(jnp.uint8)
+    new = dict(states) | new
+    slots = slots_of_all(owned[:count])
+    mine = Owned([o["rows"] for o in owned], slots, new)
+    total, arrived, read = exchange_rows(
+        batch, wire, mine, id_route, round_range, total
+    )
+    found = (slots >= 0).astype(jnp.uint8)
     parts = [exchange.of_shards(found)]
     parts += found_parts(bags, inputs, _found(owned[count:]))
     own, *answers = exchange.links.all_to_all(parts)
@@ -143,7 +172,8 @@ def _round(
         flags=flags,
         sums={name: row for name, (row, _) in pooled_outputs(bags, sums).items()},
         found=local_found_flags(bags, answers),
-        states=dict(states) | new,
+        states=new,
+        read=read,
     )
 
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax_dynemb._src import ops
 from jax_dynemb._src.engines.hash.exchange import (
     DeviceBatch,
+    Owned,
     PooledBatch,
     RoundRange,
     Route,
@@ -23,11 +24,13 @@ from jax_dynemb._src.engines.hash.exchange import (
     further_rounds,
     inputs_of_ids,
     kept_if,
+    lookup_sums,
     on_the_wire,
     owner_inputs,
     owner_residuals,
     places_of,
     pooled_outputs,
+    pooling_of_rows,
     send_ids_and_uses,
     whole_range,
     wire_of,
@@ -43,7 +46,13 @@ from jax_dynemb._src.engines.hash.strategies.row_wise.sent_ids import (
     SentIds,
     numbers_of,
 )
-from jax_dynemb._src.ops import FeatureResidual, TableState, join_uses, slots_of_all
+from jax_dynemb._src.ops import (
+    FeatureResidual,
+    TableState,
+    after,
+    join_uses,
+    slots_of_all,
+)
 from jax_dynemb._src.spec import TableSpec
 
 States = Mapping[str, TableState]
@@ -105,6 +114,12 @@ def lookup(
     """
     if batch is None:
         return _sums_alone(bags, sent, states, scores)
+    if bags.is_pushed:
+        of_bags = _sums_alone(bags, sent, states, scores)
+        sent = dataclasses.replace(sent, bags=[])
+        rounds = lookup(batch, bags.empty(), sent, of_bags.states, scores)
+        outputs = rounds.outputs | of_bags.outputs
+        return dataclasses.replace(rounds, bags=of_bags.bags, outputs=outputs)
     exchange, tables = batch.exchange, batch.exchange.tables
     id_route, demand = sent.route, sent.demand
     assert id_route is not None and sent.ids is not None
@@ -115,14 +130,16 @@ def lookup(
     inputs = owner_inputs(bags, sent.bags)
     used = [*on_the_wire(batch, tables), *bags.tables]
     own_uses = joined_uses(tables, uses, scores)
-    asked = [*inputs_of_ids(exchange, tables, ids, own_uses), *inputs]
     wire = wire_of(exchange, [*exchange.rows(), *bags.rows()])
+    pooling = pooling_of_rows(batch, wire)
+    asked = [*inputs_of_ids(exchange, tables, ids, own_uses, pooling), *inputs]
     owned, new, _ = ops.lookup(used, states, asked, scores_of(scores, used), wire.views)
     count = len(tables)
     of_ids, of_bags = owned[:count], owned[count:]
     new = dict(states) | new
-    rows = [o["rows"] for o in owned]
-    total, arrived = exchange_rows(batch, wire, rows, id_route, round_range)
+    slots = slots_of_all(of_ids)
+    mine = Owned([o["rows"] for o in owned], slots, new)
+    total, arrived, read = exchange_rows(batch, wire, mine, id_route, round_range)
     kept = owner_residuals(inputs, [o["slots"] for o in of_bags])
     results = pooled_outputs(
         bags, [wire.part(n, x) for n, x in enumerate(arrived, count)]
@@ -134,26 +151,22 @@ def lookup(
     none = jnp.full(batch.ids.shape[0], -1, jnp.int32)
     carry = _Carry(total, none, new)
     _, (total, later, new) = further_rounds(batch, id_route, fits, carry, one)
-    new = count_exchange(exchange, new, demand, ~fits)
+    new = count_exchange(exchange, new, after(demand, read), ~fits)
     for (layout, _), result in zip(
         batch.inputs, finalize_pooling(batch, total), strict=True
     ):
         results[layout.feature] = result
-    received = ReceivedIds.of(tables, exchange.counts, ids, slots_of_all(of_ids))
+    received = ReceivedIds.of(tables, exchange.counts, ids, slots)
     return Rounds(id_route, fits, received, later, kept, results, new)
 
 
 def _sums_alone(
     bags: PooledBatch, sent: SentIds, states: States, scores: Mapping[str, jax.Array]
 ) -> Rounds:
-    """Looks up features whose sums travel, where there are no others."""
-    inputs = owner_inputs(bags, sent.bags)
-    wire, tables = bags.wire(), bags.tables
-    owned, new, _ = ops.lookup(
-        tables, states, inputs, scores_of(scores, tables), wire.views
-    )
-    sums = wire.exchange([o["rows"] for o in owned])
-    kept = owner_residuals(inputs, [o["slots"] for o in owned])
+    """Looks up features whose sums travel, by a call without others."""
+    inputs, wire = owner_inputs(bags, sent.bags), bags.wire()
+    found, sums, new = lookup_sums(bags, states, inputs, scores_of(scores, bags.tables))
+    kept = owner_residuals(inputs, [each["slots"] for each in found])
     results = pooled_outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
     return Rounds(None, None, None, None, kept, results, dict(states) | new)
 
@@ -176,15 +189,17 @@ def _later_round(
     configs = on_the_wire(batch, again)
     wire = wire_of(exchange, exchange.rows())
     own_uses = joined_uses(configs, uses, scores)
-    asked = inputs_of_ids(exchange, configs, ids, own_uses)
+    pooling = pooling_of_rows(batch, wire)
+    asked = inputs_of_ids(exchange, configs, ids, own_uses, pooling)
     owned, new, _ = ops.lookup(
         configs, before, asked, scores_of(scores, configs), wire.views
     )
     new = before | new
-    rows = [o["rows"] for o in owned]
-    total, _ = exchange_rows(batch, wire, rows, id_route, round_range, total)
+    found = slots_of_all(owned)
+    mine = Owned([o["rows"] for o in owned], found, new)
+    total = exchange_rows(batch, wire, mine, id_route, round_range, total).sums
     places = places_of(exchange, id_route, round_range)
-    part = exchange.of_shards(slots_of_all(owned))
+    part = exchange.of_shards(found)
     (answers,) = exchange.links.all_to_all([part])
     answers = places.answers(answers, exchange.capacities, -1)
     slots = jnp.maximum(slots, answers)

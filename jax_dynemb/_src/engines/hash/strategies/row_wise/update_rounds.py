@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -16,9 +16,9 @@ from jax_dynemb._src.engines.hash.exchange import (
     PooledBatch,
     RoundRange,
     Route,
+    exchange_gradients,
     fitting,
     further_rounds,
-    gradient_parts,
     in_order,
     live_sums,
     make_batch,
@@ -80,7 +80,7 @@ def apply_gradients(
     )
     tables = [t for t in tables if t.name not in names]
     if not tables:
-        return update(states, pooled.sent_alone())
+        return update(states, pooled.exchange())
     ordered = in_order(placement, tables, features, lambda f: f.layout)
     inputs = [(f.layout, FeatureInput(f.ids, None, None)) for f in ordered]
     factor = float(placement.shards) if all_fits else None
@@ -107,12 +107,12 @@ class _PooledGradients:
 
     Attributes:
       bags: of these features.
-      parts: what this device sends, one array for each feature of ``bags``.
+      features: gradients of this device.
       owned: the bags that this device pooled as an owner.
     """
 
     bags: PooledBatch
-    parts: list[jax.Array]
+    features: Sequence[FeatureGradient]
     owned: list[FeatureResidual]
 
     @classmethod
@@ -125,12 +125,19 @@ class _PooledGradients:
     ) -> _PooledGradients:
         bags = make_pooled_batch(placement, tables, [f.layout for f in features], {})
         owned = [] if kept is None else [b for t in tables for b in kept.bags[t.name]]
-        return cls(bags, gradient_parts(bags, features), owned)
+        return cls(bags, features, owned)
 
-    def sent_alone(self) -> list[FeatureGradient]:
-        """Exchanges them where no other gradients travel."""
-        arrived = self.bags.exchange(self.parts)
-        return owner_gradients(self.owned, arrived, self.bags.wire().views)
+    def exchange(self, first_array: int = 0) -> list[FeatureGradient]:
+        """Returns those of the bags that this device has pooled.
+
+        Args:
+          first_array: in an update with other arrays, how many those are at most.
+        """
+        if not self.owned:
+            return []
+        arrays, views = exchange_gradients(self.bags, self.features)
+        views = [dataclasses.replace(v, array=first_array + v.array) for v in views]
+        return owner_gradients(self.owned, arrays, views)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +167,7 @@ class _Rounds:
         wire = wire_of(exchange, exchange.gradients())
         received, before = self._received(round_range, states)
         sums = _sent_sums(self.batch, self.id_route, round_range, self.features, wire)
-        arrived = sums.exchange(wire, {}, round_range)
+        arrived = sums.exchange(wire, round_range)
         new = self.update(before, self._of_ids(received, arrived, wire))
         for name in {table.state_name for table in exchange.tables}:
             # What is stored once moves on once, in the last round.
@@ -173,16 +180,14 @@ class _Rounds:
         self, states: States, round_range: RoundRange, received: Received | None
     ) -> dict[str, TableState]:
         """Runs the last round; ``received`` is known if it is the lookup's first."""
-        exchange, pooled = self.batch.exchange, self.pooled
-        count = len(exchange.tables)
-        wire = wire_of(exchange, [*exchange.gradients(), *pooled.bags.rows()])
+        exchange = self.batch.exchange
+        wire = wire_of(exchange, exchange.gradients())
         of_batch = self.batch, self.id_route, round_range, self.features
         sums = _sent_sums(*of_batch, wire, all_travel=True)
         if received is None:
             received, states = self._received(round_range, states)
-        arrived = sums.exchange(wire, dict(enumerate(pooled.parts, count)), round_range)
-        gradients = self._of_ids(received, arrived[:count], wire)
-        gradients += owner_gradients(pooled.owned, arrived[count:], wire.views[count:])
+        gradients = self._of_ids(received, sums.exchange(wire, round_range), wire)
+        gradients += self.pooled.exchange(len(wire.views))
         return self.update(states, gradients)
 
     def _received(
@@ -205,7 +210,7 @@ class _Rounds:
     ) -> list[FeatureGradient]:
         exchange = self.batch.exchange
         parts = [exchange.cut(each) for each in received]
-        of_tables = zip(exchange.tables, *parts, arrived, wire.views, strict=False)
+        of_tables = zip(exchange.tables, *parts, arrived, wire.views, strict=True)
         gradients = [of_rows(*each) for each in of_tables]
         return [dataclasses.replace(g, shared=received) for g in gradients]
 
@@ -222,15 +227,11 @@ class _Sums(NamedTuple):
     arrived: bool
 
     def exchange(
-        self,
-        wire: ExchangeBuffers,
-        others: Mapping[int, jax.Array],
-        round_range: RoundRange,
+        self, wire: ExchangeBuffers, round_range: RoundRange
     ) -> list[jax.Array]:
-        """Returns the array of each piece as it arrives; ``others`` travel too."""
-        if self.arrived:
-            return [self.arrays[view.array] for view in wire.views]
-        return wire.exchange(wire.filled(self.arrays, others), live_sums(round_range))
+        """Returns the array of each piece as it arrives."""
+        mine = [self.arrays[view.array] for view in wire.views]
+        return mine if self.arrived else wire.exchange(mine, live_sums(round_range))
 
 
 def _sent_sums(
@@ -245,17 +246,16 @@ def _sent_sums(
     """Sums this device's gradients of each distinct id, into its place on the wire.
 
     Places without an id are not written: an owner reads those of its ids only. GPUs
-    that read each other's memory write sums to the owners, where nothing else travels.
-    In a round in which all ids travel or none, the order of the route is that of sums.
+    that read each other's memory write sums to the owners. In a round in which all ids
+    travel or none, the order of the route is that of sums.
     """
     exchange = batch.exchange
     places = places_of(exchange, id_route, round_range)
     groups = places.groups(exchange.capacities)
     sources = numbered(batch, features, groups)
     capacities = [exchange.shards * room for room in exchange.capacities]
-    where = wire.views[: len(capacities)]
-    arrived = bool(wire.links.peers) and len(wire.views) == len(where)
-    arrived &= is_one_call(exchange.tables, [f.layout.table for f in features])
+    where, names = wire.views, [f.layout.table for f in features]
+    arrived = bool(wire.links.peers) and is_one_call(exchange.tables, names)
     if arrived:
         # The route has padding last of each part of a table, and a sort last of all.
         is_order = all_travel and len(exchange.parts) == len(exchange.tables)
