@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/args.h"
 #include "core/exchange.h"
 
 namespace dynemb::cuda {
@@ -83,5 +84,15 @@ struct PlaceRowsCall {
 // Reads rows where their owners have them, each once for all neighbours in the order, and writes
 // them to the places of their positions; zeros where a position has no row.
 cudaError_t place_rows(PlaceRowsCall const& call, cudaStream_t stream);
+
+// Around a lookup whose rows go to peers, each group of them to one: its kernels write to memory of
+// the peers as they write to their own (RowPlaces), so the links work under it, and no copy
+// follows. Puts on the stream the wait until all peers have room for the rows, and tells the
+// features in `pushed` where that is. Their rows lie in one array, in equal parts for all devices.
+cudaError_t begin_push(PeerDevices const& given, bool const* pushed, LookupArgs* args,
+                       cudaStream_t stream);
+
+// Puts on the stream the wait until all rows are there.
+cudaError_t end_push(PeerDevices const& given, cudaStream_t stream);
 
 }  // namespace dynemb::cuda

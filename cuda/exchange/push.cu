@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
+// cuda/exchange/push.cu: a round around a lookup that writes rows to peers.
 #include <algorithm>
 
+#include "cuda/exchange/launch.h"
 #include "cuda/exchange/peer_group.h"
-#include "cuda/exchange/push.h"
 #include "cuda/exchange/round.cuh"
 
 namespace dynemb::cuda {
@@ -31,12 +32,12 @@ cudaError_t begin_push(PeerDevices const& given, bool const* pushed, LookupArgs*
   if (!find_peers(given.devices, given.num_devices, given.shards, &peers)) {
     return cudaErrorInvalidDevice;
   }
-  auto const f = std::find(pushed, pushed + args->num_features, true) - pushed;
+  auto const number = std::find(pushed, pushed + args->num_features, true) - pushed;
   // Any address in the array will do: the same row has the same place in all of them.
   void const* array = nullptr;
   PushedRows rows;
-  if (f < args->num_features) {
-    auto const& first = args->features[f];
+  if (number < args->num_features) {
+    auto const& first = args->features[number];
     array = first.rows;
     rows = {first.places.stride, first.row_type == ValueType::kFloat32 ? 4 : 2};
   }

@@ -128,6 +128,7 @@ def test_where_any_batch_fits_there_are_no_further_rounds():
     assert entry == {"all-to-all": 4} and not loops
 
 
+@pytest.mark.collectives
 def test_a_replicated_table_gathers_ids_and_gradients():
     table = jde.TableConfig("t", dim=8, capacity=1024, sharding="replicated")
     coll = jde.Tables([table], mesh=mesh_of(4))
@@ -345,7 +346,7 @@ _JOINS_EMPTY = re.compile(r"stablehlo\.concatenate.*: \(.*tensor<(?:\d+x)*0x")
 def test_loops_of_rounds_join_no_empty_arrays(tables):
     # XLA of jaxlib 0.11.2 ends the process where a loop does.
     configs = [jde.TableConfig(f"t{n}", dim=8, capacity=2048) for n in range(tables)]
-    coll = jde.Tables(configs, mesh_of(2), share_arrays=False)
+    coll = jde.Tables(configs, mesh_of(2), share_arrays=False, exchange_factor=0.5)
     state, ids = coll.init(seed=0), {"t0": jde.ids(np.arange(512))}
 
     def step(state, ids):

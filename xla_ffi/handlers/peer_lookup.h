@@ -6,7 +6,7 @@
 
 #ifdef DYNEMB_CUDA
 
-#include "cuda/exchange/push.h"
+#include "cuda/exchange/launch.h"
 #include "xla_ffi/handlers/exchange.h"
 #include "xla_ffi/handlers/operation.h"
 

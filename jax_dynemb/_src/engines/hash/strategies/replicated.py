@@ -21,6 +21,7 @@ from jax_dynemb._src import ffi as _ffi
 from jax_dynemb._src import ops
 from jax_dynemb._src.engines.hash.exchange import Input, mean_scale
 from jax_dynemb._src.engines.hash.layouts import Placement
+from jax_dynemb._src.engines.hash.links import Links
 from jax_dynemb._src.engines.hash.strategies.local import find as find
 from jax_dynemb._src.engines.hash.strategies.local import for_update as for_update
 from jax_dynemb._src.engines.hash.strategies.local import route as route
@@ -74,16 +75,6 @@ def lookup(
     return LookupResult(rows, features, (), states)
 
 
-def _gathered_uses(
-    placement: Placement, feature_input: FeatureInput
-) -> jax.Array | None:
-    uses = feature_input.uses
-    if uses is None:
-        return None
-    axis = uses.ndim - 1  # rows are counts and scores
-    return jax.lax.all_gather(uses, placement.axes, axis=axis, tiled=True)
-
-
 def touch(
     placement: Placement,
     tables: Sequence[TableSpec],
@@ -92,17 +83,23 @@ def touch(
     scores: Mapping[str, jax.Array],
 ) -> dict[str, TableState]:
     """See ``Strategy``: every copy sees the ids of all devices."""
+    mine = [as_words(x.ids) for _, x in inputs]
+    mine += [x.uses for _, x in inputs if x.uses is not None]
+    gathered = iter(placement.links.gather(mine))
+    ids = [next(gathered).reshape(-1, 2) for _ in inputs]
     everywhere = []
-    for layout, feature_input in inputs:
-        ids = jax.lax.all_gather(
-            as_words(feature_input.ids), placement.axes, tiled=True
-        )
-        slots_only = one_row_each(layout.feature, layout.table, ids.shape[0], "no_rows")
-        uses = _gathered_uses(placement, feature_input)
-        everywhere.append((slots_only, FeatureInput(ids, None, None, uses=uses)))
+    for (layout, x), of_all in zip(inputs, ids, strict=True):
+        slots_only = one_row_each(layout.feature, layout.table, len(of_all), "no_rows")
+        uses = None if x.uses is None else _end_to_end(next(gathered))
+        everywhere.append((slots_only, FeatureInput(of_all, None, None, uses=uses)))
     given = jnp.stack([scores[t.name] for t in tables])
     _, new, _ = ops.lookup(tables, states, everywhere, given)
     return {**states, **new}
+
+
+def _end_to_end(uses: jax.Array) -> jax.Array:
+    """Joins [shards, n], or [shards, rows, n] of counts and scores, along the ids."""
+    return jnp.moveaxis(uses, 0, -2).reshape(*uses.shape[1:-1], -1)
 
 
 def apply_gradients(
@@ -120,7 +117,7 @@ def apply_gradients(
     """
     del all_fits
     gathered, new, fit = _gathered(
-        placement.axes, tables, features_of(lookups), states, update.stamps
+        placement.links, tables, features_of(lookups), states, update.stamps
     )
     new = dict(states) | new
     after = update.of_found(new, gathered)
@@ -138,7 +135,7 @@ def _if_fit(fit: jax.Array, after: TableState, before: TableState) -> TableState
 
 
 def _gathered(
-    axes: tuple[str, ...],
+    links: Links,
     tables: Sequence[TableSpec],
     features: Sequence[FeatureGradient],
     states: States,
@@ -153,7 +150,7 @@ def _gathered(
     reduced, states = ops.reduce(
         tables, states, features, counts_step=True, stamps=stamps
     )
-    result, fit = [], {}
+    parts: list[jax.Array] = []
     for table in tables:
         lost, states = _lost_here(table, before, states)
         slots, sums = reduced[table.name]
@@ -164,11 +161,13 @@ def _gathered(
         (live,) = jnp.nonzero(slots >= 0, size=room, fill_value=slots.shape[0])
         ids = jnp.take(ids, live, axis=0, mode="fill", fill_value=0xFFFFFFFF)
         sums = jnp.take(sums, live, axis=0, mode="fill", fill_value=0)
-        ids = jnp.concatenate([ids, lost[None]])
-        ids, sums = (jax.lax.all_gather(x, axes) for x in (ids, sums))
+        parts += [jnp.concatenate([ids, lost[None]]), sums]
+    result, fit = [], {}
+    arrived = links.gather(parts)
+    for table, ids, sums in zip(tables, arrived[::2], arrived[1::2], strict=True):
         name = table.state_name
-        lost = _same_on_all(jnp.sum(ids[:, -1, 0]), axes)
-        fit[table.name] = _same_on_all(jnp.max(ids[:, -1, 1]), axes) != 0
+        lost = _same_on_all(jnp.sum(ids[:, -1, 0]), links.axes)
+        fit[table.name] = _same_on_all(jnp.max(ids[:, -1, 1]), links.axes) != 0
         states |= {name: add_to_counter(states[name], 0, "lost_updates", lost)}
         ids, sums = ids[:, :-1].reshape(-1, 2), sums.reshape(-1, table.dim)
         slots, states = slots_of(table, states, ids)
