@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -111,12 +112,16 @@ def test_bags_of_many_rows_are_read_from_the_buffer(mesh, monkeypatch):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
-def _bags_alone(mesh: Mesh, transport: str, dtype: str | None) -> list:
+def _bags_alone(
+    mesh: Mesh, transport: str, dtype: str | None = None, **options: Any
+) -> list:
     """Sums, residual updates and a serving lookup of bags of every form."""
     sgd, adam = jde.optim.sgd(0.25), jde.optim.adam(0.01)
     common = {"capacity": 2048, "initializer": jde.initializers.uniform(-0.1, 0.1)}
     tables = [
-        jde.TableConfig("sum", dim=32, pooling="sum", optimizer=adam, **common),
+        jde.TableConfig(
+            "sum", dim=32, pooling="sum", optimizer=adam, **common | options
+        ),
         jde.TableConfig("mean", dim=20, pooling="mean", optimizer=sgd, **common),
         jde.TableConfig("odd", dim=7, pooling="sum", optimizer=sgd, **common),
         jde.TableConfig(
@@ -163,6 +168,16 @@ def test_sums_are_written_to_the_devices_that_need_them(mesh, dtype):
     """Owners add up in the same order, so bits are those of collectives."""
     by_peers = _bags_alone(mesh, "peers", dtype)
     by_collectives = _bags_alone(mesh, "collectives", dtype)
+    for mine, theirs in zip(by_peers, by_collectives, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("transport", ["auto", "peers"])
+def test_sums_of_a_table_with_a_tier_are_copied(mesh, transport):
+    """The lookup of such a table is several calls, which write to this device."""
+    tier = jde.tiers.host(hbm_fraction=0.5)
+    by_peers = _bags_alone(mesh, transport, tier=tier)
+    by_collectives = _bags_alone(mesh, "collectives", tier=tier)
     for mine, theirs in zip(by_peers, by_collectives, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
