@@ -28,6 +28,7 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(links.Links, "exchange", _exchange)
     patch.setattr(links.Links, "place_rows", _place_rows)
     patch.setattr(links.Links, "sum_rows", _sum_rows)
+    patch.setattr(links.Links, "send_bags", _send_bags)
     patch.setattr(links.Links, "lookup", _lookup)
     patch.setattr(links.Links, "find", _find)
 
@@ -78,6 +79,20 @@ def _exchange(self, arrays, pieces, live=None, *, gathers=False):
         garbage = jnp.full_like(part, _GARBAGE[kind])
         result.append(jnp.where(mask, part, garbage).reshape(array.shape))
     return result
+
+
+def ids_by_owner(ids, table, shards):
+    """Returns uint32[shards, n, 2]: the ids of each owner, among padding."""
+    hashes = ops.hash_words(ids, table.hash_seed)
+    owner = ops.owner_of(*hashes, table.num_buckets, table.local_buckets)
+    mine = owner[None] == jnp.arange(shards)[:, None]
+    return jnp.where(mine[..., None], ids[None], jnp.uint32(0xFFFFFFFF))
+
+
+def _send_bags(self, ids, tables):
+    """Stands for ``Links.send_bags``."""
+    pairs = zip(ids, tables, strict=True)
+    return [self.swap(ids_by_owner(*pair, self.shards)) for pair in pairs]
 
 
 def _lookup(self, tables, states, inputs, scores, views):

@@ -12,7 +12,7 @@ std::vector<Registration> registrations() {
   return {
 #ifdef DYNEMB_CUDA
       peer_sums_registration(),       peer_lookup_registration(),
-      peer_find_registration(),
+      peer_find_registration(),       send_bags_registration(),
 #endif
       lookup_registration(),          find_registration(),
       find_packed_registration(),     update_registration(),

@@ -131,6 +131,8 @@ enum PartField : int32_t {
 // decay   in: factor
 // route knows neither tables nor features.  in: ids   out: unique_of, first, starts
 //   ordered_route  likewise, and then: positions, in the order of the numbers
+// send_bags  in: ids of each of its "parts", rank   out: of each, ids of all devices. Each device
+//   gets those that it owns, and padding in the place of others
 // offsets neither; its attribute "capacity" is how many ids there are.
 //   in: lengths   out: offsets, malformed
 //   offsets_of_features  likewise for each of its attribute "capacities", one after the other

@@ -85,6 +85,18 @@ struct PlaceRowsCall {
 // them to the places of their positions; zeros where a position has no row.
 cudaError_t place_rows(PlaceRowsCall const& call, cudaStream_t stream);
 
+// Ids of bags that go to all devices.
+struct SendBagsCall {
+  PeerDevices peers;
+  int32_t num_features;
+  Key const* ids[kMostExchanged];       // of each feature, as many as its part says
+  void const* arrived[kMostExchanged];  // [shards, ids]: those of all devices, written by them
+  RoutePart parts[kMostExchanged];
+};
+
+// Sends each id to its owner, and padding in its place to the other devices.
+cudaError_t send_bags(SendBagsCall const& call, cudaStream_t stream);
+
 // Around a lookup whose rows go to peers, each group of them to one: its kernels write to memory of
 // the peers as they write to their own (RowPlaces), so the links work under it, and no copy
 // follows. Puts on the stream the wait until all peers have room for the rows, and tells the

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPUs that read each other's memory exchange what XLA's collectives exchange."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -18,7 +19,8 @@ import jax_dynemb as jde
 import peers
 from jax_dynemb._src import ffi, ops
 from jax_dynemb._src.engines.hash.exchange import arrived_rows
-from jax_dynemb._src.engines.hash.layouts.peers import grouped
+from jax_dynemb._src.engines.hash.layouts.peers import grouped, peers_of
+from jax_dynemb._src.engines.hash.links import Links
 from meshes import gpus, large_results, mesh_of
 
 _QUICK = [(0.5, "rows"), (0.5, "sums")]  # with further rounds
@@ -170,6 +172,35 @@ def test_sums_are_written_to_the_devices_that_need_them(mesh, dtype):
     by_collectives = _bags_alone(mesh, "collectives", dtype)
     for mine, theirs in zip(by_peers, by_collectives, strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("mesh", _ON_GPUS, indirect=True)
+def test_ids_of_bags_go_to_their_owners(mesh):
+    rng, shards = np.random.default_rng(0), mesh.size
+    sizes, buckets = (1, 7, 1024, 5000), (shards, 3 * shards - 1, 64, 1 << 20)
+    tables = [
+        ops.RouteTable(n, 0, shards, 5 + n, b, -(-b // shards))
+        for n, b in zip(sizes, buckets, strict=True)
+    ]
+    ids = [
+        jde.ids(rng.integers(-1, 10**12, (shards, n)).reshape(-1)).reshape(-1, n, 2)
+        for n in sizes
+    ]
+    links = Links(("data",), shards, tuple(device.id for device in mesh.devices))
+
+    @jax.jit
+    @functools.partial(
+        jax.shard_map, mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P("data")
+    )
+    def run(*ids):
+        return [x[None] for x in links.send_bags([x[0] for x in ids], tables)]
+
+    prepared = peers_of(mesh, ("data",), "peers") if shards > 1 else None
+    assert prepared is None or prepared.ids == links.peers
+    for _ in range(2):
+        for found, sent, table in zip(run(*ids), ids, tables, strict=True):
+            by_sender = [peers.ids_by_owner(x, table, shards) for x in sent]
+            np.testing.assert_array_equal(found, np.swapaxes(by_sender, 0, 1))
 
 
 @pytest.mark.parametrize("transport", ["auto", "peers"])

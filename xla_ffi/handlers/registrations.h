@@ -19,6 +19,7 @@ Registration sum_rows_registration();
 Registration peer_sums_registration();
 Registration peer_lookup_registration();
 Registration peer_find_registration();
+Registration send_bags_registration();
 #endif
 Registration gather_registration();
 Registration scatter_registration();

@@ -10,6 +10,7 @@
 #include "xla_ffi/features.h"
 #include "xla_ffi/handlers/operation.h"
 #include "xla_ffi/handlers/registrations.h"
+#include "xla_ffi/handlers/route_part.h"
 #include "xla_ffi/limits.h"
 
 namespace dynemb {
@@ -53,13 +54,10 @@ struct Route {
       segment = first + owners;
       in_order &= segment <= args.num_segments;
       total += fields[kPartSize];
-      auto const of_each = fields[kPartOfEach];
-      auto const buckets = fields[kPartBuckets] > 0 ? fields[kPartBuckets] : owners * of_each;
-      owned &= (buckets + of_each - 1) / of_each <= owners && buckets < int64_t{1} << 32;
+      auto const part = route_part(fields);
+      owned = part.has_value();
       if (!owned) break;
-      parts.push_back({fields[kPartSize], static_cast<int32_t>(first),
-                       owners_of(static_cast<uint32_t>(buckets), static_cast<uint32_t>(of_each)),
-                       factors_of_seed(static_cast<uint64_t>(fields[kPartHashSeed]))});
+      parts.push_back(*part);
     }
     reader.expect(owned, "each bucket of a part must have an owner");
     reader.expect(in_order, "the parts' segments must follow each other");

@@ -97,6 +97,7 @@ from jax_dynemb._src.ops.rules import count_rule as count_rule
 from jax_dynemb._src.ops.rules import decay as decay
 from jax_dynemb._src.ops.rules import erase_rule as erase_rule
 from jax_dynemb._src.ops.rules import rule_fields as rule_fields
+from jax_dynemb._src.ops.send_bags import send_bags as send_bags
 from jax_dynemb._src.ops.shared_ids import joined as joined
 from jax_dynemb._src.ops.shared_ids import slots_of_all as slots_of_all
 from jax_dynemb._src.ops.sizes import is_at_most as is_at_most

@@ -38,13 +38,11 @@ def route(
     ``ordered``, int32[n]: the positions by table, number and position, padding last.
     """
     n = ids.shape[0]
-    fields = _ffi.constants()["part_fields"]
-    numbers = [getattr(table, field) for table in tables for field in fields]
     call = Call(
         "ordered_route" if ordered else "route",
         (),
         [table.size for table in tables],
-        parts=np.array(numbers, dtype=np.uint64).view(np.int64),
+        parts=part_attribute(tables),
     )
     call.operand(ids)
     call.result((n,), jnp.int32)
@@ -53,3 +51,10 @@ def route(
     if ordered:
         call.result((n,), jnp.int32)
     return tuple(call.run())
+
+
+def part_attribute(tables: Sequence[RouteTable]) -> np.ndarray:
+    """Returns the attribute ``parts`` of a call, int64[tables * fields]."""
+    fields = _ffi.constants()["part_fields"]
+    numbers = [getattr(table, field) for table in tables for field in fields]
+    return np.array(numbers, dtype=np.uint64).view(np.int64)

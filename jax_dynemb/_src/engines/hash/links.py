@@ -27,6 +27,7 @@ from jax_dynemb._src.ops import (
     Piece,
     Placed,
     PlacedIds,
+    RouteTable,
     RowView,
     StoredRows,
     TableState,
@@ -34,6 +35,7 @@ from jax_dynemb._src.ops import (
     find,
     lookup,
     place_rows,
+    send_bags,
     sum_rows,
 )
 from jax_dynemb._src.spec import TableSpec
@@ -198,6 +200,21 @@ class Links:
         """
         peers = PeerSums(self.peers, self.shards, self.rank, order)
         return sum_rows(tables, groups, features, views, peers=peers)
+
+    def send_bags(
+        self, ids: Sequence[jax.Array], tables: Sequence[RouteTable]
+    ) -> list[jax.Array]:
+        """Sends ids to their owners between GPUs that read each other's memory.
+
+        Args:
+          ids: of each feature, uint32[n, 2].
+          tables: of each feature; the shards own them.
+
+        Returns:
+          Of each feature, what has arrived: uint32[shards, n, 2].
+        """
+        named = {"devices": self.peers, "shards": self.shards}
+        return send_bags(ids, tables, self.rank, **named)
 
     def lookup(
         self,

@@ -53,6 +53,9 @@ from jax_dynemb._src.engines.hash.exchange.pooled_batch import (
     make_pooled_batch as make_pooled_batch,
 )
 from jax_dynemb._src.engines.hash.exchange.pooled_exchange import (
+    bags_to_owners as bags_to_owners,
+)
+from jax_dynemb._src.engines.hash.exchange.pooled_exchange import (
     end_to_end as end_to_end,
 )
 from jax_dynemb._src.engines.hash.exchange.pooled_exchange import (

@@ -19,7 +19,7 @@ import jax
 from jax_dynemb._src.engines.hash.exchange.buffers import BufferField, ExchangeBuffers
 from jax_dynemb._src.engines.hash.layouts import Placement, Stack
 from jax_dynemb._src.engines.hash.links import Links
-from jax_dynemb._src.ops import FeatureInput, FeatureLayout, is_one_call
+from jax_dynemb._src.ops import FeatureInput, FeatureLayout, RouteTable, is_one_call
 from jax_dynemb._src.spec import TableSpec
 
 
@@ -113,6 +113,29 @@ class PooledBatch:
             return False
         has_sums = all(each.bags > 0 for each in self.features)
         return has_sums and _is_pushable(self.features)
+
+    @property
+    def route_tables(self) -> list[RouteTable] | None:
+        """Describes the owners of ids by feature, where GPUs write ids to their owners.
+
+        None: they are packed, because not every device owns a part of every table, or
+        none reads another's memory.
+        """
+        whole = all(len(feature.layouts) == 1 for feature in self.features)
+        is_first = isinstance(self.first, int) and self.first == 0
+        if not self.links.peers or not whole or not is_first or not self.features:
+            return None
+        return [
+            RouteTable(
+                size=each.ids,
+                first=0,
+                owners=each.width,
+                hash_seed=each.table.hash_seed,
+                num_buckets=each.table.num_buckets,
+                local_buckets=each.table.local_buckets,
+            )
+            for each in self.features
+        ]
 
     def empty(self) -> PooledBatch:
         """Returns the same without features."""

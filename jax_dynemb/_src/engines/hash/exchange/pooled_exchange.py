@@ -34,13 +34,14 @@ from jax_dynemb._src.ops import (
 )
 
 
-def parts_to_owners(bags: PooledBatch) -> list[jax.Array]:
-    """Packs uint32[shards, ...] for the exchange of ids."""
+def parts_to_owners(bags: PooledBatch, *, with_ids: bool = True) -> list[jax.Array]:
+    """Packs uint32[shards, ...] for the exchange of ids, or of all but them."""
     parts = []
     for feature in bags.features:
         pairs = [(one, one and bags.inputs[one.feature]) for one in feature.layouts]
-        ids = [_masked_ids(feature, x, bags.first) for _, x in pairs]
-        parts.append(jnp.concatenate(ids))
+        if with_ids:
+            ids = [_masked_ids(feature, x, bags.first) for _, x in pairs]
+            parts.append(jnp.concatenate(ids))
         if feature.bag_size == 0:
             lengths = [_lengths(feature, *pair) for pair in pairs]
             parts.append(_to_owners(feature, lengths))
@@ -48,6 +49,24 @@ def parts_to_owners(bags: PooledBatch) -> list[jax.Array]:
             weights = [_weights(feature, *pair) for pair in pairs]
             parts.append(_to_owners(feature, weights))
     return parts
+
+
+def bags_to_owners(bags: PooledBatch) -> list[jax.Array]:
+    """Sends what ``parts_to_owners`` packs, where nothing else travels with it."""
+    own = bags.route_tables
+    if own is None:
+        return bags.links.all_to_all(parts_to_owners(bags))
+    names = [feature.live[0].feature for feature in bags.features]
+    words = [as_words(bags.inputs[name].ids) for name in names]
+    ids = iter(bags.links.send_bags(words, own))
+    others = parts_to_owners(bags, with_ids=False)
+    rest = iter(bags.links.all_to_all(others) if others else [])
+    arrived = []
+    for feature in bags.features:
+        lengths = [next(rest)] if feature.bag_size == 0 else []
+        weights = [next(rest)] if feature.weighted else []
+        arrived += [next(ids), *lengths, *weights]
+    return arrived
 
 
 def _masked_ids(

@@ -17,6 +17,7 @@ from jax_dynemb._src.engines.hash.exchange import (
     PooledBatch,
     RoundRange,
     Route,
+    bags_to_owners,
     exchange_rows,
     finalize_pooling,
     find_sums,
@@ -123,7 +124,7 @@ def _sums_alone(
     bags: PooledBatch, states: States
 ) -> tuple[ByFeature, ByFeature, dict[str, TableState]]:
     """Finds features whose sums travel, by a call without others."""
-    inputs = owner_inputs(bags, bags.links.all_to_all(parts_to_owners(bags)))
+    inputs = owner_inputs(bags, bags_to_owners(bags))
     owned, sums, new = find_sums(bags, states, inputs)
     wire = bags.wire()
     flags = bags.links.all_to_all(found_parts(bags, inputs, _found(owned)))

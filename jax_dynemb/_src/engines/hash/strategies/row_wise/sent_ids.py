@@ -20,6 +20,7 @@ from jax_dynemb._src.engines.hash.exchange import (
     IdNumbers,
     PooledBatch,
     Route,
+    bags_to_owners,
     parts_to_owners,
     route_of,
     send_first,
@@ -63,9 +64,10 @@ def send(batch: DeviceBatch | None, bags: PooledBatch) -> SentIds:
       batch: of the features whose rows travel, if there are any.
       bags: of those whose sums do.
     """
-    parts = parts_to_owners(bags)
     if batch is None:
-        return SentIds(bags.links.all_to_all(parts), None, {})
+        return SentIds(bags_to_owners(bags), None, {})
+    is_apart = bags.route_tables is not None
+    parts = [] if is_apart else parts_to_owners(bags)
     id_route = route_of(batch)
     numbers = numbers_of(batch)
     repeats = _repeats(batch, id_route, numbers.counted)
@@ -74,6 +76,8 @@ def send(batch: DeviceBatch | None, bags: PooledBatch) -> SentIds:
     over_shards = functools.partial(jnp.sum, axis=1, dtype=jnp.uint32)
     repeats_heard = total_in_words(over_shards, heard)
     demand = jnp.stack([first.peaks.astype(jnp.uint32), *repeats_heard])
+    if is_apart:
+        rest = bags_to_owners(bags)
     return SentIds(rest, first.ids, first.uses, id_route, first.fits[None], demand)
 
 
