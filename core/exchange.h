@@ -45,8 +45,8 @@ struct PlacedTable {
   int32_t array;      // its number
 };
 
-// Says where a table has the rows of the ids whose slots its owner found. Only those of other ids
-// lie in what the owner sends.
+// Says where peers read rows of a table by slot. An owner sends slots, and rows of only those ids
+// that have no slot.
 struct StoredTable {
   int32_t array;        // of those of tables
   int32_t first_place;  // of the table's slots; for each device they are as many as there is room
@@ -100,12 +100,14 @@ DYNEMB_HD uint32_t chunks_of(Piece const& piece) {
   return static_cast<uint32_t>((piece.room + kChunkBytes - 1) / kChunkBytes);
 }
 
-// Finds the piece of a chunk: the last one that begins at or before it.
-DYNEMB_HD int32_t piece_of_chunk(Piece const* pieces, int32_t num_pieces, uint32_t chunk) {
-  int32_t low = 0, high = num_pieces - 1;
+// Finds the last of some items in order that begins at or before a position, or the first item.
+template <class Item, class Position>
+DYNEMB_HD int32_t last_begun(Item const* items, int32_t count, Position Item::* begin,
+                             Position position) {
+  int32_t low = 0, high = count - 1;
   while (low < high) {
     auto const middle = (low + high + 1) / 2;
-    if (pieces[middle].first_chunk <= chunk) {
+    if (items[middle].*begin <= position) {
       low = middle;
     } else {
       high = middle - 1;

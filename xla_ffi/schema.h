@@ -113,7 +113,7 @@ enum PartField : int32_t {
 //   lookup  in: ids, [offsets], [weights], [uses]                  out: [rows], slots, [scale]
 //   find    in: ids, [offsets], [weights]                          out: rows, slots
 //   peer_lookup, peer_find  as lookup and find, on GPUs; then: rank. Attributes "devices" and
-//             "shards" name the peers that get the groups of rows in the array "pushed"
+//             "shards" name the peers that get the groups of rows, which all lie in one array
 //   find_packed  as find; the values of its tables are uint8[slots, bytes of a row]
 //   update  in: ids, slots, gradients, [offsets], [weights], [scale]
 //   update_any, reduce  as update

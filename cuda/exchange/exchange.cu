@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cuda/exchange/exchange.cu: many blocks read what is for this GPU (cuda/exchange/round.cuh). What
-// all devices get each of them writes to all, because the links are faster then.
+// all devices get is written to them by each GPU, because the links write faster than they read.
 #include "cuda/exchange/launch.h"
 #include "cuda/exchange/peer_group.h"
 #include "cuda/exchange/round.cuh"
@@ -33,6 +33,47 @@ struct CopyCall {
 using SmallCall = CopyCall<8, 16>;
 using LargeCall = CopyCall<kMostExchanged, kMostPieces>;
 
+template <class Call>
+__device__ __forceinline__ int32_t piece_of_chunk(Call const& call, uint32_t chunk) {
+  return last_begun(call.pieces, call.num_pieces, &Piece::first_chunk, chunk);
+}
+
+// Calls `move` with a number of the type in which a piece is moved.
+template <class Move>
+__device__ __forceinline__ void with_unit(int unit, Move const& move) {
+  switch (unit) {
+    case 16:
+      return move(uint4{});
+    case 8:
+      return move(uint2{});
+    case 4:
+      return move(unsigned{});
+    case 2:
+      return move(static_cast<unsigned short>(0));
+    default:
+      return move(static_cast<unsigned char>(0));
+  }
+}
+
+// A turn of a thread: it reads some units, and then writes them.
+template <class Unit>
+__device__ __forceinline__ void read_units(Unit const* source, int base, int count,
+                                           Unit (&held)[kInFlight]) {
+#pragma unroll
+  for (int i = 0; i < kInFlight; ++i) {
+    if (base + i * kThreads < count) held[i] = __ldcs(source + base + i * kThreads);
+  }
+}
+
+template <class Unit>
+__device__ __forceinline__ void write_units(Unit* target, int base, int count,
+                                            Unit const (&held)[kInFlight]) {
+#pragma unroll
+  for (int i = 0; i < kInFlight; ++i) {
+    if (base + i * kThreads < count) __stcs(target + base + i * kThreads, held[i]);
+  }
+}
+
 template <class Unit>
 __device__ __forceinline__ void copy_units(char const* from, char* to, int count) {
   auto const* const source = reinterpret_cast<Unit const*>(from);
@@ -40,29 +81,8 @@ __device__ __forceinline__ void copy_units(char const* from, char* to, int count
   constexpr int kTurn = kThreads * kInFlight;
   for (int base = static_cast<int>(threadIdx.x); base < count; base += kTurn) {
     Unit held[kInFlight];
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      if (base + i * kThreads < count) held[i] = __ldcs(source + base + i * kThreads);
-    }
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      if (base + i * kThreads < count) __stcs(target + base + i * kThreads, held[i]);
-    }
-  }
-}
-
-__device__ __forceinline__ void copy_bytes(char const* from, char* to, int units, int unit) {
-  switch (unit) {
-    case 16:
-      return copy_units<uint4>(from, to, units);
-    case 8:
-      return copy_units<uint2>(from, to, units);
-    case 4:
-      return copy_units<unsigned>(from, to, units);
-    case 2:
-      return copy_units<unsigned short>(from, to, units);
-    default:
-      return copy_units<unsigned char>(from, to, units);
+    read_units(source, base, count, held);
+    write_units(target, base, count, held);
   }
 }
 
@@ -70,7 +90,7 @@ __device__ __forceinline__ void copy_bytes(char const* from, char* to, int units
 template <class Call>
 struct SharedCounts {
   int32_t live[Call::most_pieces][kMostPeers];  // rows of each piece by sender; negative: all
-  char const* sent[kMostPeers][Call::most_arrays];
+  char const* sent[Call::most_arrays][kMostPeers];
 };
 
 template <class Call>
@@ -92,25 +112,21 @@ __device__ __forceinline__ void read_counts(Call const& call, SharedCounts<Call>
     shared->live[i / peers.shards][i % peers.shards] =
         live_rows(call, i / peers.shards, i % peers.shards);
   }
-  for (int i = thread; i < call.num_arrays * peers.shards; i += kThreads) {
-    auto const sender = i / call.num_arrays, array = i % call.num_arrays;
-    auto const& letter = peers.boxes[peers.me]->letters[sender];
-    shared->sent[sender][array] = reinterpret_cast<char const*>(letter.arrays[array]);
-  }
-  __syncthreads();
+  fill_addresses(peers, call.num_arrays, shared->sent);
 }
 
 template <class Call>
 __device__ __forceinline__ void copy_chunk(Call const& call, SharedCounts<Call> const& shared,
                                            uint32_t chunk, int sender) {
-  auto const number = piece_of_chunk(call.pieces, call.num_pieces, chunk);
+  auto const number = piece_of_chunk(call, chunk);
   auto const& piece = call.pieces[number];
   auto const units = live_units(piece, chunk, shared.live[number][sender]);
   if (units == 0) return;
   auto const part = call.part_bytes[piece.array];
   auto const offset = piece.begin + static_cast<int64_t>(chunk - piece.first_chunk) * kChunkBytes;
-  copy_bytes(shared.sent[sender][piece.array] + part * call.peers.me + offset,
-             static_cast<char*>(call.own[piece.array]) + part * sender + offset, units, piece.unit);
+  auto const* const from = shared.sent[piece.array][sender] + part * call.peers.me + offset;
+  auto* const to = static_cast<char*>(call.own[piece.array]) + part * sender + offset;
+  with_unit(piece.unit, [&](auto one) { copy_units<decltype(one)>(from, to, units); });
 }
 
 // Consecutive chunks are those of different senders, and every GPU begins with itself: else all
@@ -135,16 +151,10 @@ __device__ __forceinline__ void spread_units(PeersRef const& peers, char const* 
   constexpr int kTurn = kThreads * kInFlight;
   for (int base = static_cast<int>(threadIdx.x); base < count; base += kTurn) {
     Unit held[kInFlight];
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      if (base + i * kThreads < count) held[i] = __ldcs(source + base + i * kThreads);
-    }
+    read_units(source, base, count, held);
     for (int p = 1; p <= peers.shards; ++p) {
       auto* const target = reinterpret_cast<Unit*>(to[(peers.me + p) % peers.shards] + offset);
-#pragma unroll
-      for (int i = 0; i < kInFlight; ++i) {
-        if (base + i * kThreads < count) __stcs(target + base + i * kThreads, held[i]);
-      }
+      write_units(target, base, count, held);
     }
   }
 }
@@ -154,23 +164,14 @@ __device__ __forceinline__ void spread_chunk(Call const& call,
                                              char* const (&to)[Call::most_arrays][kMostPeers],
                                              uint32_t chunk) {
   auto const& peers = call.peers;
-  auto const& piece = call.pieces[piece_of_chunk(call.pieces, call.num_pieces, chunk)];
+  auto const& piece = call.pieces[piece_of_chunk(call, chunk)];
   auto const offset = piece.begin + static_cast<int64_t>(chunk - piece.first_chunk) * kChunkBytes;
   auto const units = live_units(piece, chunk, -1);
   auto const* const from = static_cast<char const*>(call.own[piece.array]) + offset;
   auto const there = call.part_bytes[piece.array] * peers.me + offset;
-  switch (piece.unit) {
-    case 16:
-      return spread_units<uint4>(peers, from, to[piece.array], there, units);
-    case 8:
-      return spread_units<uint2>(peers, from, to[piece.array], there, units);
-    case 4:
-      return spread_units<unsigned>(peers, from, to[piece.array], there, units);
-    case 2:
-      return spread_units<unsigned short>(peers, from, to[piece.array], there, units);
-    default:
-      return spread_units<unsigned char>(peers, from, to[piece.array], there, units);
-  }
+  with_unit(piece.unit, [&](auto one) {
+    spread_units<decltype(one)>(peers, from, to[piece.array], there, units);
+  });
 }
 
 template <class Call>
@@ -178,17 +179,11 @@ __global__ void __launch_bounds__(kThreads)
     dynemb_spread_kernel(__grid_constant__ Call const call) {
   __shared__ char* to[Call::most_arrays][kMostPeers];
   auto const& peers = call.peers;
-  for (int i = static_cast<int>(threadIdx.x); i < call.num_arrays * peers.shards; i += kThreads) {
-    auto const array = i / peers.shards, peer = i % peers.shards;
-    to[array][peer] =
-        reinterpret_cast<char*>(__ldcv(&peers.boxes[peers.me]->letters[peer].arrays[array]));
-  }
-  __syncthreads();
+  fill_addresses(peers, call.num_arrays, to);
   for (auto chunk = blockIdx.x; chunk < call.num_chunks; chunk += gridDim.x) {
     spread_chunk(call, to, chunk);
   }
-  __threadfence_system();
-  leave_with_last_block(peers);
+  leave_after_writes(peers);
 }
 
 uint32_t program_of(ExchangeCall const& call) {

@@ -73,7 +73,7 @@ struct PlaceRowsCall {
   int32_t const* end;        // in places from 0 on
   PlacedTable tables[kMostPlacedTables];
   PlacedSpan spans[kMostSpans];
-  // Where rows are read from the tables, whose rows of slots were not sent; else no arrays.
+  // Arrays of tables, out of which rows are read by slot; none: owners have sent all rows.
   int32_t num_stored_arrays;
   void const* stored_arrays[kMostStoredArrays];
   int32_t const* slots;  // of what this device received as an owner, table by table
@@ -97,14 +97,13 @@ struct SendBagsCall {
 // Sends each id to its owner, and padding in its place to the other devices.
 cudaError_t send_bags(SendBagsCall const& call, cudaStream_t stream);
 
-// Around a lookup whose rows go to peers, each group of them to one: its kernels write to memory of
-// the peers as they write to their own (RowPlaces), so the links work under it, and no copy
-// follows. Puts on the stream the wait until all peers have room for the rows, and tells the
-// features in `pushed` where that is. Their rows lie in one array, in equal parts for all devices.
-cudaError_t begin_push(PeerDevices const& given, bool const* pushed, LookupArgs* args,
-                       cudaStream_t stream);
+// Begins a lookup that writes group g of each feature's rows to device g. Its kernels write to
+// memory of the peers as they write to their own, so the links work meanwhile, and no copy follows.
+// The rows of all features, one or more, lie in one array, in equal parts for all devices. Puts on
+// the stream the wait until all peers have room, and sets the places of the rows to that room.
+cudaError_t begin_push(PeerDevices const& given, LookupArgs* args, cudaStream_t stream);
 
-// Puts on the stream the wait until all rows are there.
+// Ends it: puts on the stream the wait until all peers have written.
 cudaError_t end_push(PeerDevices const& given, cudaStream_t stream);
 
 }  // namespace dynemb::cuda

@@ -81,12 +81,6 @@ struct PlaceMemory {
   StoredMemory<kStored> stored;
 };
 
-// The address of an array of a peer, as its letter says.
-__device__ __forceinline__ char const* address_of(PeersRef const& peers, int sender, int array) {
-  auto const address = __ldcv(&peers.boxes[peers.me]->letters[sender].arrays[array]);
-  return reinterpret_cast<char const*>(address);
-}
-
 // The letter has the arrays that are sent, those of tables, and slots.
 __device__ __forceinline__ void fill_stored(PlaceCall<true> const& call,
                                             StoredMemory<true>* memory) {
@@ -95,11 +89,10 @@ __device__ __forceinline__ void fill_stored(PlaceCall<true> const& call,
   auto const arrays = call.stored.num_arrays;
   for (int i = thread; i < arrays * peers.shards; i += kThreads) {
     auto const sender = i / arrays, array = i % arrays;
-    memory->arrays[sender][array] = address_of(peers, sender, call.num_arrays + array);
+    memory->arrays[sender][array] = address_of<char const>(peers, sender, call.num_arrays + array);
   }
   for (int sender = thread; sender < peers.shards; sender += kThreads) {
-    memory->slots[sender] =
-        reinterpret_cast<int32_t const*>(address_of(peers, sender, call.num_arrays + arrays));
+    memory->slots[sender] = address_of<int32_t const>(peers, sender, call.num_arrays + arrays);
   }
   for (int i = thread; i < call.num_tables; i += kThreads) {
     memory->tables[i] = call.stored.tables[i];
@@ -113,7 +106,7 @@ __device__ __forceinline__ void fill_memory(PlaceCall<kStored> const& call,
   auto const thread = static_cast<int>(threadIdx.x);
   for (int i = thread; i < call.num_arrays * peers.shards; i += kThreads) {
     auto const sender = i / call.num_arrays, array = i % call.num_arrays;
-    memory->sent[sender][array] = address_of(peers, sender, array);
+    memory->sent[sender][array] = address_of<char const>(peers, sender, array);
   }
   if constexpr (kStored) fill_stored(call, &memory->stored);
   for (int i = thread; i < call.num_tables * peers.shards; i += kThreads) {
@@ -129,16 +122,7 @@ template <bool kStored>
 __device__ __forceinline__ PlacedSpan const& span_of(PlaceCall<kStored> const& call,
                                                      PlaceMemory<kStored> const& memory,
                                                      uint32_t position) {
-  int32_t low = 0, high = call.num_spans - 1;
-  while (low < high) {
-    auto const middle = (low + high + 1) / 2;
-    if (memory.spans[middle].begin <= position) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return memory.spans[low];
+  return memory.spans[last_begun(memory.spans, call.num_spans, &PlacedSpan::begin, position)];
 }
 
 // Where a table of an owner has the row of a place; null if the id there has no slot.

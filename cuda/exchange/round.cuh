@@ -30,6 +30,23 @@ struct PushedRows {
   int32_t element_bytes = 0;  // 0: there are none
 };
 
+// The address of an array of a peer, as its letter says. After `arrive`.
+template <class T>
+__device__ __forceinline__ T* address_of(PeersRef const& peers, int peer, int array) {
+  return reinterpret_cast<T*>(__ldcv(&peers.boxes[peers.me]->letters[peer].arrays[array]));
+}
+
+// The same of the first `count` arrays of all peers, for all threads of the block.
+template <class T>
+__device__ __forceinline__ void fill_addresses(PeersRef const& peers, int32_t count,
+                                               T* (*addresses)[kMostPeers]) {
+  for (int i = static_cast<int>(threadIdx.x); i < count * peers.shards; i += kThreads) {
+    auto const array = i / peers.shards, peer = i % peers.shards;
+    addresses[array][peer] = address_of<T>(peers, peer, array);
+  }
+  __syncthreads();
+}
+
 // Puts the block on the stream that writes the letter to all peers and waits for theirs.
 cudaError_t arrive(PeersRef const& peers, Letter const& letter, int32_t num_arrays,
                    int32_t const* rank, cudaStream_t stream, PushedRows const& pushed = {});
@@ -58,6 +75,12 @@ __device__ __forceinline__ void leave_with_last_block(PeersRef const& peers) {
   }
   __syncthreads();
   if (is_last) leave(peers);
+}
+
+// The same after writes to memory of the peers, which read them when this GPU has left.
+__device__ __forceinline__ void leave_after_writes(PeersRef const& peers) {
+  __threadfence_system();
+  leave_with_last_block(peers);
 }
 
 // FNV-1a over what all devices must agree on.

@@ -34,20 +34,6 @@ struct SendCall {
   SentBags features[kMostExchanged];
 };
 
-// The last feature that begins at a chunk or before it.
-__device__ __forceinline__ int32_t feature_of(SendCall const& call, uint32_t chunk) {
-  int32_t low = 0, high = call.num_features - 1;
-  while (low < high) {
-    auto const middle = (low + high + 1) / 2;
-    if (call.features[middle].first_chunk <= chunk) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
-}
-
 __device__ __forceinline__ void send_chunk(PeersRef const& peers, SentBags const& bags,
                                            Key* const* to, uint32_t first) {
   Key ids[kIdsOfThread];
@@ -74,19 +60,13 @@ __global__ void __launch_bounds__(kThreads)
     dynemb_send_bags_kernel(__grid_constant__ SendCall const call) {
   __shared__ Key* to[kMostExchanged][kMostPeers];
   auto const& peers = call.peers;
-  for (int i = static_cast<int>(threadIdx.x); i < call.num_features * peers.shards; i += kThreads) {
-    auto const feature = i / peers.shards, peer = i % peers.shards;
-    auto const address = __ldcv(&peers.boxes[peers.me]->letters[peer].arrays[feature]);
-    to[feature][peer] = reinterpret_cast<Key*>(address);
-  }
-  __syncthreads();
+  fill_addresses(peers, call.num_features, to);
   for (auto chunk = blockIdx.x; chunk < call.num_chunks; chunk += gridDim.x) {
-    auto const f = feature_of(call, chunk);
+    auto const f = last_begun(call.features, call.num_features, &SentBags::first_chunk, chunk);
     auto const& bags = call.features[f];
     send_chunk(peers, bags, to[f], (chunk - bags.first_chunk) * kIdsOfChunk);
   }
-  __threadfence_system();
-  leave_with_last_block(peers);
+  leave_after_writes(peers);
 }
 
 uint32_t program_of(SendBagsCall const& call) {

@@ -111,7 +111,7 @@ struct RowCopier {
     auto const active = lane_id() < count;
     auto const tile = RowTile::of_row(here.table.dim);
     if (here.feature.pooling == Pooling::kUnstored) {
-      // Who asks reads stored rows where they are.
+      // Peers read the rows of slots out of the table.
     } else if (here.feature.places.group == 0) {
       copy_found<false>(tile, first, count, id.slot);
     } else {

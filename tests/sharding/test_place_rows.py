@@ -179,6 +179,15 @@ def test_rows_are_read_out_of_the_tables(mesh, dims, dtype):
     assert not np.asarray(found[2]).any()
 
 
+def _four_positions(mesh: Mesh) -> tuple[PlacedIds, Placed]:
+    """Positions without rows, in a table of two columns with room for three rows."""
+    numbers = jnp.zeros(4, jnp.int32)
+    limits = jnp.zeros((1, mesh.size), jnp.int32)
+    results = [jax.ShapeDtypeStruct((4, 2), jnp.float32)]
+    placed = Placed(results, [PlacedTable(0, 0, 8, 3)], [Span(0, 0, 0, 0)])
+    return PlacedIds(numbers, numbers, limits, limits), placed
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -193,11 +202,7 @@ def test_tables_that_are_not_there_are_refused(mesh, change, message):
         jax.shard_map, mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P("data")
     )
     def run(array):
-        numbers = jnp.zeros(4, jnp.int32)
-        limits = jnp.zeros((1, mesh.size), jnp.int32)
-        ids = PlacedIds(numbers, numbers, limits, limits)
-        results = [jax.ShapeDtypeStruct((4, 2), jnp.float32)]
-        placed = Placed(results, [PlacedTable(0, 0, 8, 3)], [Span(0, 0, 0, 0)])
+        ids, placed = _four_positions(mesh)
         table = StoredTable(0, 0, 10, 60)._replace(**change)
         slots = jnp.zeros(3 * mesh.size, jnp.int32)
         stored = StoredRows([jnp.zeros((70, 2))], slots, [table])
@@ -217,11 +222,7 @@ def test_links_of_another_mesh_are_refused(mesh):
         jax.shard_map, mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P("data")
     )
     def run(array):
-        numbers = jnp.zeros(4, jnp.int32)
-        limits = jnp.zeros((1, mesh.size), jnp.int32)
-        ids = PlacedIds(numbers, numbers, limits, limits)
-        results = [jax.ShapeDtypeStruct((4, 2), jnp.float32)]
-        placed = Placed(results, [PlacedTable(0, 0, 8, 3)], [Span(0, 0, 0, 0)])
+        ids, placed = _four_positions(mesh)
         return links.place_rows([array], ids, placed)[0][0]
 
     with pytest.raises(jax.errors.JaxRuntimeError, match="Trace it again"):

@@ -126,12 +126,7 @@ ffi::Error error_of_peers(char const* name, cudaError_t error) {
 }
 
 XLA_FFI_Error* exchange(XLA_FFI_CallFrame* frame) {
-  static auto* const handler = ffi::Ffi::Bind()
-                                   .Ctx<backend::Context>()
-                                   .RemainingArgs()
-                                   .RemainingRets()
-                                   .Attr<IntAttr>("devices")
-                                   .Attr<int64_t>("shards")
+  static auto* const handler = bind_peers()
                                    .Attr<IntAttr>("pieces")
                                    .Attr<bool>("counted_by_sender")
                                    .To(run, backend::kTraits)

@@ -8,6 +8,7 @@
 #include "xla/ffi/api/ffi.h"
 #include "xla_ffi/backend.h"
 #include "xla_ffi/buffers.h"
+#include "xla_ffi/handlers/operation.h"
 
 namespace dynemb {
 
@@ -16,6 +17,9 @@ XLA_FFI_Error* place_rows(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* place_stored_rows(XLA_FFI_CallFrame* frame);
 
 #ifdef DYNEMB_CUDA
+// What all of them bind first: the GPUs, in groups of `shards` side by side.
+inline auto bind_peers() { return bind().Attr<IntAttr>("devices").Attr<int64_t>("shards"); }
+
 // Whether the ids are those of groups, side by side.
 bool are_groups(IntAttr devices, int64_t shards);
 

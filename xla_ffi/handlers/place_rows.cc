@@ -215,34 +215,18 @@ ffi::Error run_stored(backend::Context context, Operands operands, Results resul
   return run_call("place_stored_rows", problem, call, context.stream);
 }
 
+auto bind_placed() { return bind_peers().Attr<IntAttr>("tables").Attr<IntAttr>("spans"); }
+
 }  // namespace
 
 XLA_FFI_Error* place_rows(XLA_FFI_CallFrame* frame) {
-  static auto* const handler = ffi::Ffi::Bind()
-                                   .Ctx<backend::Context>()
-                                   .RemainingArgs()
-                                   .RemainingRets()
-                                   .Attr<IntAttr>("devices")
-                                   .Attr<int64_t>("shards")
-                                   .Attr<IntAttr>("tables")
-                                   .Attr<IntAttr>("spans")
-                                   .To(run, backend::kTraits)
-                                   .release();
+  static auto* const handler = bind_placed().To(run, backend::kTraits).release();
   return handler->Call(frame);
 }
 
 XLA_FFI_Error* place_stored_rows(XLA_FFI_CallFrame* frame) {
-  static auto* const handler = ffi::Ffi::Bind()
-                                   .Ctx<backend::Context>()
-                                   .RemainingArgs()
-                                   .RemainingRets()
-                                   .Attr<IntAttr>("devices")
-                                   .Attr<int64_t>("shards")
-                                   .Attr<IntAttr>("tables")
-                                   .Attr<IntAttr>("spans")
-                                   .Attr<IntAttr>("stored")
-                                   .To(run_stored, backend::kTraits)
-                                   .release();
+  static auto* const handler =
+      bind_placed().Attr<IntAttr>("stored").To(run_stored, backend::kTraits).release();
   return handler->Call(frame);
 }
 

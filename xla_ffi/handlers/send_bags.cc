@@ -18,13 +18,11 @@ namespace {
 struct SendBags {
   static constexpr auto kTarget = "dynemb_send_bags";
   static constexpr auto& scratch_bytes = no_scratch;
-  static auto bind() {
-    return dynemb::bind().Attr<IntAttr>("parts").Attr<IntAttr>("devices").Attr<int64_t>("shards");
-  }
+  static auto bind() { return bind_peers().Attr<IntAttr>("parts"); }
 
   cuda::SendBagsCall args{};
 
-  void read(BufferReader& reader, IntAttr parts, IntAttr devices, int64_t shards) {
+  void read(BufferReader& reader, IntAttr devices, int64_t shards, IntAttr parts) {
     if (!reader.records(RecordRule::kParts, parts)) return;
     args.num_features = count_rows(parts, kNumPartFields);
     if (!reader.expect(args.num_features <= kMostExchanged, "a call has at most 64 features") ||

@@ -42,19 +42,23 @@ Others = Callable[[FeatureLayout], list[tuple[str, Any, int]]]
 
 
 class PeerRows(NamedTuple):
-    """Names GPUs of one host that get rows of a lookup.
+    """Names GPUs of one host to which a lookup writes its rows.
 
     Attributes:
       devices: ids, groups of ``shards`` side by side.
       shards: of a group; each gets one group of rows of each feature, see ``RowView``.
       rank: of this device among them.
-      array: the number of the array whose rows they get.
     """
 
     devices: tuple[int, ...]
     shards: int
     rank: Int32[Array, ""]
-    array: int
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Returns those of a call."""
+        devices = np.array(self.devices, np.int64)
+        return {"devices": devices, "shards": np.int64(self.shards)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +98,7 @@ class _CallBatch:
         if self.shared is not None:
             self.shared.add_counts(rows)
         if peers is not None:
-            op = f"peer_{op}"
-            attributes |= _peer_attributes(peers, self.views, rows)
+            op, attributes = f"peer_{op}", attributes | peers.attributes
         num_ids = [layout.num_ids for layout, _ in self.inputs]
         features = feature_attribute(rows)
         return Call(op, self.configs, num_ids, features=features, **attributes)
@@ -161,8 +164,8 @@ def lookup(
     feature gets "slots" int32[num_ids], and where it has them "rows" dtype[num_bags,
     dim], or the array that its view shares, and "scale" float32[num_bags]. Then come
     the new states by name, and the stamps. ``arrays`` are those that another call
-    writes too. With ``peers``, where ``is_one_call`` and no table has a tier, the
-    array that they get rows of is what this device gets from all.
+    writes too. With ``peers``, where ``is_one_call`` and no table has a tier, all rows
+    share one array, which has what this device gets from all.
     """
     if any([table.tier is not None for table in tables]):
         return lookup_tiered(lookup, tables, states, inputs, scores, views)
@@ -257,19 +260,6 @@ def begin_prefetch(
     used, new, slots = coming_slots(find, tables, states, inputs)
     after, moves, arrays = begin_promotion(used, new, slots, passed)
     return new | after, moves, arrays
-
-
-def _peer_attributes(
-    peers: PeerRows, views: RowViews, rows: Sequence[dict[str, int]]
-) -> dict[str, Any]:
-    """The attributes that name peers; ``rows`` number the arrays of a call."""
-    pairs = zip(views, rows, strict=True)
-    pushed = [r["array"] for view, r in pairs if view and view.array == peers.array]
-    return {
-        "devices": np.array(peers.devices, np.int64),
-        "shards": np.int64(peers.shards),
-        "pushed": np.int64(pushed[0] if pushed else -1),
-    }
 
 
 def _of_lookup(layout: FeatureLayout) -> list[tuple[str, Any, int]]:

@@ -31,7 +31,7 @@ class PlacedTable(NamedTuple):
 
 
 class StoredTable(NamedTuple):
-    """Says where a table has the rows of the ids whose slots its owner has found.
+    """Says where peers read rows of a table by slot.
 
     Attributes:
       array: the number of an array of tables.

@@ -236,7 +236,7 @@ class Links:
         Returns:
           What ``ops.lookup`` does; the array has what this device gets from all.
         """
-        peers = PeerRows(self.peers, self.shards, self.rank, views[0].array)
+        peers = PeerRows(self.peers, self.shards, self.rank)
         outputs, new, _ = lookup(tables, states, inputs, scores, views, peers=peers)
         return outputs, new
 
@@ -248,7 +248,7 @@ class Links:
         views: Sequence[RowView],
     ) -> tuple[list[dict[str, jax.Array]], dict[str, TableState]]:
         """Looks up as ``lookup`` does, and inserts nothing."""
-        peers = PeerRows(self.peers, self.shards, self.rank, views[0].array)
+        peers = PeerRows(self.peers, self.shards, self.rank)
         return find(tables, states, inputs, views, peers=peers)
 
     def _by_collectives(self, arrays: Sequence[jax.Array]) -> list[jax.Array]:

@@ -34,14 +34,21 @@ from jax_dynemb._src.ops import (
 )
 
 
-def parts_to_owners(bags: PooledBatch, *, with_ids: bool = True) -> list[jax.Array]:
-    """Packs uint32[shards, ...] for the exchange of ids, or of all but them."""
+def parts_to_owners(bags: PooledBatch) -> list[jax.Array]:
+    """Packs uint32[shards, ...] for the exchange of ids: ids, then all else of bags."""
+    ids = []
+    for feature in bags.features:
+        blocks = [one and bags.inputs[one.feature] for one in feature.layouts]
+        masked = [_masked_ids(feature, each, bags.first) for each in blocks]
+        ids.append(jnp.concatenate(masked))
+    return ids + _numbers_to_owners(bags)
+
+
+def _numbers_to_owners(bags: PooledBatch) -> list[jax.Array]:
+    """Packs lengths of bags that differ, and weights, of each feature."""
     parts = []
     for feature in bags.features:
         pairs = [(one, one and bags.inputs[one.feature]) for one in feature.layouts]
-        if with_ids:
-            ids = [_masked_ids(feature, x, bags.first) for _, x in pairs]
-            parts.append(jnp.concatenate(ids))
         if feature.bag_size == 0:
             lengths = [_lengths(feature, *pair) for pair in pairs]
             parts.append(_to_owners(feature, lengths))
@@ -53,20 +60,13 @@ def parts_to_owners(bags: PooledBatch, *, with_ids: bool = True) -> list[jax.Arr
 
 def bags_to_owners(bags: PooledBatch) -> list[jax.Array]:
     """Sends what ``parts_to_owners`` packs, where nothing else travels with it."""
-    own = bags.route_tables
-    if own is None:
+    tables = bags.route_tables
+    if tables is None:
         return bags.links.all_to_all(parts_to_owners(bags))
     names = [feature.live[0].feature for feature in bags.features]
-    words = [as_words(bags.inputs[name].ids) for name in names]
-    ids = iter(bags.links.send_bags(words, own))
-    others = parts_to_owners(bags, with_ids=False)
-    rest = iter(bags.links.all_to_all(others) if others else [])
-    arrived = []
-    for feature in bags.features:
-        lengths = [next(rest)] if feature.bag_size == 0 else []
-        weights = [next(rest)] if feature.weighted else []
-        arrived += [next(ids), *lengths, *weights]
-    return arrived
+    ids = bags.links.send_bags([as_words(bags.inputs[n].ids) for n in names], tables)
+    numbers = _numbers_to_owners(bags)
+    return ids + (bags.links.all_to_all(numbers) if numbers else [])
 
 
 def _masked_ids(
@@ -126,8 +126,12 @@ def _to_owners(feature: PooledFeature, by_block: Sequence[jax.Array]) -> jax.Arr
 
 def owner_inputs(bags: PooledBatch, received: Sequence[jax.Array]) -> list[Input]:
     """Builds the inputs of an owner from what ``parts_to_owners`` sent."""
-    arrays = iter(received)
-    arrived = [_arrived(feature, arrays) for feature in bags.features]
+    count = len(bags.features)
+    numbers = iter(received[count:])
+    arrived = [
+        _arrived(feature, ids, numbers)
+        for feature, ids in zip(bags.features, received[:count], strict=True)
+    ]
     jagged = [(n.reshape(-1), x.shape[0]) for x, n, _ in arrived if n is not None]
     # Each device has sent lengths without a mistake: none is counted here.
     offsets = iter([begins for begins, _ in offsets_of_each(jagged)])
@@ -139,15 +143,15 @@ def owner_inputs(bags: PooledBatch, received: Sequence[jax.Array]) -> list[Input
 
 
 def _arrived(
-    feature: PooledFeature, arrays: Iterator[jax.Array]
+    feature: PooledFeature, ids: jax.Array, numbers: Iterator[jax.Array]
 ) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
     """Takes ids, lengths of bags that differ and weights, devices end to end."""
-    ids = next(arrays).reshape(-1, 2)
+    ids = ids.reshape(-1, 2)
     lengths = weights = None
     if feature.bag_size == 0:
-        lengths = next(arrays).astype(jnp.int32)
+        lengths = next(numbers).astype(jnp.int32)
     if feature.weighted:
-        words = next(arrays).reshape(-1)
+        words = next(numbers).reshape(-1)
         weights = jax.lax.bitcast_convert_type(words, jnp.float32)
     if lengths is not None:
         place = _without_tails(feature, lengths.sum(axis=1))

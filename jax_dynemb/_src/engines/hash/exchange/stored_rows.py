@@ -30,7 +30,7 @@ def tables_in_place(
 
     Args:
       batch: the features.
-      runs: those whose rows are read into their places.
+      runs: numbers of the runs that peers read into the places of their ids.
       placed: what a call does for them.
       arrays: how many a device has on the wire.
     """

@@ -123,7 +123,7 @@ def _after(
 def _sums_alone(
     bags: PooledBatch, states: States
 ) -> tuple[ByFeature, ByFeature, dict[str, TableState]]:
-    """Finds features whose sums travel, by a call without others."""
+    """Finds the features that exchange sums, by a call of their own."""
     inputs = owner_inputs(bags, bags_to_owners(bags))
     owned, sums, new = find_sums(bags, states, inputs)
     wire = bags.wire()

@@ -163,7 +163,7 @@ def lookup(
 def _sums_alone(
     bags: PooledBatch, sent: SentIds, states: States, scores: Mapping[str, jax.Array]
 ) -> Rounds:
-    """Looks up features whose sums travel, by a call without others."""
+    """Looks up the features that exchange sums, by a call of their own."""
     inputs, wire = owner_inputs(bags, sent.bags), bags.wire()
     found, sums, new = lookup_sums(bags, states, inputs, scores_of(scores, bags.tables))
     kept = owner_residuals(inputs, [each["slots"] for each in found])
